@@ -1,0 +1,71 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "jitune/error.hpp"
+
+namespace jitune {
+
+/// How a launch gets its config.
+enum class Track : uint8_t {
+  heuristic,   ///< the default config, always; looks nothing up
+  lookup,      ///< the stored winner, else the default config; records misses
+  background,  ///< as lookup; a miss is tuned beside the application
+  tune,        ///< as lookup; a miss is tuned in the first call, within first_call_budget
+  retune,      ///< as tune, even if a winner is stored (pinned ones excepted)
+};
+
+/// The word for a track, `lookup` for instance. Never null.
+JITUNE_API const char* to_string(Track track) noexcept;
+
+enum class LogLevel : uint8_t { debug, info, warning };
+
+/// Something that a person may want to know.
+struct Event {
+  LogLevel level;
+  std::string_view code;    ///< a stable word, `worker_died` for instance
+  std::string_view kernel;  ///< "" when it concerns no kernel
+  std::string_view text;    ///< one line
+};
+
+/// Where events go. Called from the library's threads, never under a lock; it must not throw. Calls back into jitune
+/// from it are allowed but their own events are dropped.
+struct LogHook {
+  void (*function)(void* user, const Event& event) noexcept = nullptr;  ///< null: warnings go to stderr
+  void* user = nullptr;
+};
+
+/// How a Tuner works. Defaults suit most programs; an environment variable named with a member overrides it.
+struct Options {
+  /// JITUNE_TRACK. `lookup` never runs a config that has not been verified: the choice for production.
+  Track track = Track::lookup;
+
+  /// JITUNE_DATABASE. "" is $XDG_CACHE_HOME/jitune/jitune.db (or ~/.cache/...), `off` keeps results in memory only.
+  std::string database = {};
+
+  /// The longest a first call may spend on tuning. 0 turns tuning in first calls off.
+  std::chrono::milliseconds first_call_budget{8000};
+
+  /// The longest a single config may compile before its worker is killed.
+  std::chrono::milliseconds compile_timeout{60000};
+
+  /// JITUNE_COMPILE_WORKERS. 0: nine tenths of the cores, less where memory is short.
+  int compile_workers = 0;
+
+  /// JITUNE_NVRTC: path of libnvrtc. "": CUDA_HOME, CUDA_PATH, the usual install paths, the Python wheels' layout.
+  std::string nvrtc = {};
+
+  /// JITUNE_WORKER: path of jitune-worker. "": beside the library or program, ../libexec/jitune, the install path.
+  std::string worker = {};
+
+  /// A miss is answered only by an exact key; a winner found with another NVRTC does not serve.
+  bool strict = false;
+
+  /// JITUNE_LOG (off, warn, info, debug, key) decides what stderr gets when there is no hook.
+  LogHook log = {};
+};
+
+}  // namespace jitune
