@@ -1,0 +1,107 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "base/log.hpp"
+#include "base/result.hpp"
+
+namespace jitune::pool {
+
+/// Which program a worker is and what it is told at its start.
+struct WorkerProgram {
+  std::string path;               ///< absolute
+  std::vector<std::string> args;  ///< after argv[0]; the parent's pid is appended by the pool
+  std::vector<std::string> environment;  ///< the whole environment, NAME=value
+  int nice = 0;                          ///< added to the priority of compile workers
+};
+
+/// Looks for jitune-worker: `option` (Options::worker), JITUNE_WORKER (`environment`), beside the module that holds our
+/// code, ../libexec/jitune beside it, the install path. The failure lists each path tried with its errno.
+Result<std::string> find_worker(const std::string& option, const std::string& environment);
+
+/// The environment for a worker: PATH, HOME, TMPDIR, LANG=C and what CUDA needs, nothing else of the host's
+/// (LD_PRELOAD, NVCC_APPEND_FLAGS and the like stay out). Compile workers see no GPU.
+std::vector<std::string> worker_environment(bool sees_gpu);
+
+enum class Outcome : uint8_t {
+  ok,         ///< `message` is the worker's answer
+  timeout,    ///< the deadline passed; the worker was killed and is gone
+  crash,      ///< the worker died by itself; `detail` says how, `stderr_tail` holds its last words
+  protocol,   ///< the worker sent something that is not an answer; it was killed
+  cancelled,  ///< cancel() or the pool's end
+  no_worker,  ///< it could not be started, or said a wrong hello
+};
+const char* to_string(Outcome outcome) noexcept;
+
+struct Reply {
+  Outcome outcome = Outcome::no_worker;
+  Json message;
+  std::string detail;       ///< a sentence for people: `killed by SIGSEGV`, `no answer within 2.0 s`
+  std::string stderr_tail;  ///< at most 2 KiB
+  double wall_ms = 0;       ///< from sending the request, queueing not counted
+};
+
+using Milliseconds = std::chrono::milliseconds;
+
+struct PoolOptions {
+  WorkerProgram program;
+  int width = 1;                          ///< most workers at a time; they start when first needed
+  Milliseconds hello_timeout{30000};
+  int max_requests_per_worker = 1000;     ///< then it is replaced
+  int64_t max_resident_bytes = 2ll << 30; ///< checked after each answer; above it the worker is replaced
+  Log* log = nullptr;                     ///< outlives the pool
+};
+
+/// Runs requests on worker processes. Every rule of the design's process checklist: posix_spawn with clean signals and
+/// descriptors, own process group, death told by pidfd, deadlines by SIGKILL, a dead worker costs its request only.
+/// Safe from any thread. One io thread per pool, with all signals blocked, started with the first request.
+/// The destructor cancels what is left, kills, and waits at most one second.
+class Pool {
+ public:
+  explicit Pool(PoolOptions options);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  using Callback = std::function<void(Reply)>;
+
+  /// Queues a request. `done` is called once, on the io thread: it must be short and must not call wait functions.
+  /// The deadline counts from when a worker (that has said hello) is given the request.
+  /// A crash is not retried here.
+  uint64_t submit(Json request, Milliseconds deadline, Callback done);
+
+  /// Takes back a request: unsent ones are dropped, a running one costs its worker. `done` gets `cancelled`.
+  void cancel(uint64_t id);
+  void cancel_all();
+
+  /// Waits for the answer. Not to be called from a callback.
+  Reply call(Json request, Milliseconds deadline);
+
+  /// Starts up to `count` workers now, so that the first requests find them ready. Does not wait.
+  void warm_up(int count);
+
+  /// Kills the workers and forgets them; the next request starts fresh ones. Waits until they are gone, at most 10 s;
+  /// false when one is stuck (in the driver, say).
+  bool restart();
+
+  /// The hello of the most recent worker, or null before there was one.
+  Json hello() const;
+
+  int spawned() const;  ///< workers started so far
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// How many compile workers this machine bears: nine tenths of the usable cores (affinity and cgroup quota counted),
+/// at least one, and no more than available memory holds at `bytes_each`.
+int default_width(int64_t bytes_each = 400ll << 20);
+
+}  // namespace jitune::pool
