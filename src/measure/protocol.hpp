@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "base/result.hpp"
+#include "measure/samples.hpp"
+#include "space/instance.hpp"
+
+namespace jitune::measure {
+
+/// How times are taken. Part of the tuning key: times under different policies are not comparable.
+struct Policy {
+  bool cold_l2 = true;  ///< L2 is flushed before each sample, outside the timed region
+  int min_samples = 3;
+  int max_samples = 7;
+  std::vector<double> margins{0.15, 0.08, 0.05, 0.04};  ///< early stop after sample 1, 2, ...; the last one holds on
+  double tie = 0.01;                                    ///< relative difference below which two configs are equal
+
+  /// `cold-l2 events samples=3..7 stop=15/8/5/4% tie=1%`: for the key and for people.
+  std::string text() const;
+};
+
+/// Where the worker gets a buffer's contents from.
+struct DataSource {
+  enum class Kind : uint8_t { fill, ipc, shared_memory };
+  Kind kind = Kind::fill;
+  std::string ipc_handle;  ///< the 64 bytes of a CUipcMemHandle; the mapping is closed before any candidate runs
+  int64_t offset = 0;      ///< of the buffer within the mapped allocation
+  std::string shm_name;    ///< for shm_open: `/jitune-...`
+};
+
+/// The first request to a fresh worker: which GPU, which buffers. Candidates may run once it is answered.
+struct Setup {
+  std::string device_uuid;
+  std::vector<space::ArgSpec> args;   ///< of the default config: sizes of buffers do not depend on the config
+  std::vector<DataSource> data;       ///< by arg; empty: fills for all
+  uint64_t seed = 1;
+  Policy policy;
+  std::string utility_cubin;          ///< utility_source() compiled for this device
+  int64_t memory_limit_bytes = 0;     ///< 0: nine tenths of what is free
+};
+
+struct SetupReply {
+  bool ok = false;
+  bool out_of_memory = false;  ///< the study's outcome, not a config's fault
+  std::string error;
+  double ready_ms = 0;         ///< context, buffers and copies
+  int64_t buffer_bytes = 0;
+};
+
+/// A compiled config, ready to run.
+struct Candidate {
+  std::string cubin;
+  std::string lowered_name;
+  space::Geometry geometry;
+  std::vector<space::ArgSpec> args;
+};
+
+struct TrialRequest {
+  Candidate candidate;
+  bool reference = false;  ///< its outputs become what the others are compared with
+  double bound_us = std::numeric_limits<double>::infinity();  ///< best median so far
+};
+
+/// Words of the trial status in tables and messages; the compile side's are added by tune.
+enum class TrialStatus : uint8_t {
+  ok, early_stopped, skipped, compile_error, compile_timeout, compile_crash, launch_error, run_timeout, run_crash,
+  wrong_result, out_of_bounds,
+};
+const char* to_string(TrialStatus status) noexcept;
+std::optional<TrialStatus> parse_trial_status(std::string_view word) noexcept;
+
+struct TrialReply {
+  TrialStatus status = TrialStatus::launch_error;
+  std::vector<double> samples_us;  ///< those that rank: after warm-up, in order
+  double first_us = 0;             ///< the very first launch, never scored
+  space::KernelFacts facts;
+  int clock_mhz = 0;               ///< SM clock seen while sampling; 0 when unknown
+  std::string error;               ///< a sentence; names the output and the first differing element for wrong_result
+  bool context_lost = false;       ///< the worker ends after this reply
+  double wall_ms = 0;
+};
+
+/// Interleaved re-measuring of finalists: `rounds` rounds, one sample of each candidate a round in random order.
+struct RematchRequest {
+  std::vector<Candidate> candidates;
+  int rounds = 9;
+};
+
+struct RematchReply {
+  bool ok = false;
+  std::string error;
+  std::vector<std::vector<double>> samples_us;  ///< by candidate, by round
+  bool context_lost = false;
+};
+
+/// Occupancy of a compiled config, where the grid or scratch sizes depend on it (`kernel.max_blocks_per_sm`).
+struct FactsRequest {
+  std::string cubin, lowered_name;
+  space::Geometry geometry;  ///< block and shared_bytes count
+};
+
+// Every message is a map with `op`: setup, trial, rematch, facts. from_json fails on what is not one.
+Json to_json(const Setup& setup);
+Json to_json(const TrialRequest& request);
+Json to_json(const RematchRequest& request);
+Json to_json(const FactsRequest& request);
+Json to_json(const SetupReply& reply);
+Json to_json(const TrialReply& reply);
+Json to_json(const RematchReply& reply);
+Result<Setup> setup_from_json(const Json& json);
+Result<TrialRequest> trial_request_from_json(const Json& json);
+Result<RematchRequest> rematch_request_from_json(const Json& json);
+Result<FactsRequest> facts_request_from_json(const Json& json);
+Result<SetupReply> setup_reply_from_json(const Json& json);
+Result<TrialReply> trial_reply_from_json(const Json& json);
+Result<RematchReply> rematch_reply_from_json(const Json& json);
+Json facts_to_json(const space::KernelFacts& facts, const std::string& error);
+Result<space::KernelFacts> facts_from_json(const Json& json);  ///< fails with the worker's error
+
+/// CUDA source of the worker's own kernels (fills, comparison of outputs), without any #include. Compiled by tune like
+/// any other source; `utility_entries` are its extern "C" names.
+std::string utility_source();
+
+}  // namespace jitune::measure

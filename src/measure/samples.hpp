@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace jitune::measure {
+
+/// Summary of samples in microseconds.
+struct Summary {
+  int samples = 0;
+  double min_us = 0, median_us = 0, mean_us = 0, stddev_us = 0, max_us = 0;
+};
+
+/// Drops what is not a time (zero, negative, NaN, infinite) and sums up the rest; samples = 0 when nothing is left.
+Summary summarise(std::span<const double> samples_us);
+
+/// Whether a config has clearly lost after these samples: even its best one is above the bound by the margin of that
+/// many samples (SEARCH.md's rule B: 15, 8, 5, 4 %). Pure; never true without a finite bound.
+bool has_lost(std::span<const double> samples_us, double bound_us, std::span<const double> margins);
+
+/// Whether enough samples were taken: at least `min_samples`, and either they agree within 1 % or there are
+/// `max_samples`, or they took 150 ms together.
+bool is_settled(std::span<const double> samples_us, int min_samples, int max_samples);
+
+/// How two interleaved series compare, by the median over rounds of log(a/b) and its median absolute deviation.
+enum class Verdict : uint8_t { first, second, tie };
+Verdict compare_rounds(std::span<const double> first_us, std::span<const double> second_us, double tie);
+
+/// Chooses among finalists measured interleaved. `default_index` (or -1) is preferred in a tie; then the lowest index,
+/// which callers make the canonical order. The winner beats the default by more than a tie or the default is chosen.
+/// Returns the chosen index, or -1 when no series holds a sample.
+int choose(const std::vector<std::vector<double>>& series_us, int default_index, double tie);
+
+}  // namespace jitune::measure
