@@ -1,0 +1,99 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "compile/nvrtc.hpp"
+#include "key/key.hpp"
+#include "pool/pool.hpp"
+#include "space/instance.hpp"
+#include "store/store.hpp"
+
+namespace jitune::tune {
+
+/// One config to compile.
+struct CompileJob {
+  std::string kernel;
+  space::Config config;
+  space::BuildSpec spec;
+  key::SourceHash source;
+  key::BuildKey build;
+};
+
+/// Makes the job of one config of an instance.
+Result<CompileJob> make_job(const space::Instance& instance, const space::Config& config, const key::SourceHash& source,
+                            const std::string& nvrtc_build);
+
+/// What came of a job.
+struct Compiled {
+  CompileJob job;
+  store::ArtifactRow artifact;  ///< status ok: with its cubin
+  bool from_store = false;      ///< nothing was compiled
+};
+
+/// The build cache in front of the compile workers. Safe from any thread.
+/// Every finished compilation is stored before it is handed out: good cubins as artifacts, failures with their log.
+/// A crash is retried once alone on a fresh worker; what crashes twice or times out is remembered and not tried again.
+class Compiler {
+ public:
+  struct Options {
+    std::string worker;  ///< "": compile in this process, with a warning
+    compile::NvrtcFile nvrtc;
+    int width = 1;
+    std::chrono::milliseconds timeout{60000};
+    store::Store* store = nullptr;
+    Log* log = nullptr;
+  };
+  explicit Compiler(Options options);
+  ~Compiler();
+
+  /// Blocks until the job is done: at most the timeout, twice where a crash is retried.
+  Compiled compile(CompileJob job);
+
+  /// Compilations in flight, delivered as they finish, in any order. Destroying it cancels the rest.
+  class Stream {
+   public:
+    explicit Stream(Compiler& compiler);
+    ~Stream();
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+    void submit(CompileJob job);
+    size_t pending() const;
+    /// The next finished one; nothing when none is pending or the deadline passed.
+    std::optional<Compiled> next(Clock::time_point deadline);
+
+   private:
+    friend class Compiler;
+    struct State;
+    Compiler& compiler_;
+    std::shared_ptr<State> state_;
+  };
+
+  /// Starts workers ahead of the first jobs. Does not wait.
+  void warm_up(int count);
+
+  int width() const { return options_.width; }
+  int spawned() const;      ///< workers started so far
+  int compilations() const { return compilations_; }  ///< jobs that really went to NVRTC
+  const compile::NvrtcFile& nvrtc() const { return options_.nvrtc; }
+
+ private:
+  std::optional<Compiled> from_store(const CompileJob& job);
+  void start(CompileJob job, bool retry, std::function<void(Compiled)> done);
+  void finish(CompileJob job, bool retry, pool::Reply reply, std::function<void(Compiled)> done);
+  Compiled compile_here(CompileJob job);
+  void keep(const Compiled& compiled);
+
+  Options options_;
+  std::unique_ptr<pool::Pool> pool_;
+  std::mutex here_mutex_;
+  std::unique_ptr<compile::Nvrtc> here_;
+  std::atomic<int> compilations_{0};
+};
+
+}  // namespace jitune::tune

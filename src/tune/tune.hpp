@@ -1,0 +1,80 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "key/key.hpp"
+#include "space/instance.hpp"
+#include "store/store.hpp"
+#include "tune/compiler.hpp"
+#include "tune/services.hpp"
+
+namespace jitune::tune {
+
+/// How far a study is, for progress bars.
+struct Progress {
+  uint64_t total = 0;  ///< configs that will be tried at most; 0 when not known
+  int done = 0;
+  int failed = 0;
+  int early_stopped = 0;
+  int compiling = 0;
+  double best_us = 0;  ///< 0 before the first good trial
+  std::string best_config;
+  double default_us = 0;
+  double elapsed_ms = 0;
+  double budget_ms = 0;  ///< 0: none
+};
+
+/// One tuning run.
+struct Request {
+  const space::Instance* instance = nullptr;
+  key::TuningKey key;
+  std::chrono::milliseconds budget{0};  ///< 0: until the space is used up
+  bool force = false;                   ///< tune although a winner is stored, and measure every config again
+  uint64_t seed = 1;
+  std::vector<measure::DataSource> data;  ///< by arg, from a caller; empty: fills
+  std::vector<std::pair<size_t, std::vector<uint8_t>>> scalars;  ///< the caller's own values, by arg
+  std::function<void(const Progress&)> on_progress;      ///< after each trial, on the calling thread
+  std::function<void(const store::TrialRow&)> on_trial;  ///< likewise
+  std::function<bool()> cancelled;                       ///< asked between trials
+};
+
+/// What came of it.
+struct Outcome {
+  std::string outcome;  ///< won, default_kept, no_valid_config, cancelled, budget, out_of_memory, error; or `held`
+  std::string note;     ///< the reason, where there is something to explain
+  std::optional<store::WinnerRow> winner;  ///< the answer to launch now, published or (budget, cancelled) the best verified
+  int trials = 0, ok = 0, failed = 0, early_stopped = 0;
+  int compilations = 0;      ///< that really went to NVRTC
+  double wall_ms = 0;
+  double compile_ms = 0;     ///< from the start until the last artifact was there
+  double measure_ms = 0;     ///< spent waiting for the measuring worker
+};
+
+/// Tunes one key: the whole flow, readable from top to bottom in tune.cpp. Blocks for at most budget plus one deadline.
+/// Nothing throws; every trial is committed when it is known.
+Outcome tune(Services& services, const Request& request);
+
+/// What compile_all did.
+struct CompileReport {
+  uint64_t configs = 0, compiled = 0, from_store = 0, failed = 0;
+  double wall_ms = 0;
+  int workers_started = 0;
+  bool complete = true;  ///< false: stopped by `limit` or `cancelled`
+};
+
+/// Compiles every valid config of an instance (or only the default) into the build cache; needs no GPU. When all
+/// artifacts are there already no worker is started.
+struct CompileAllRequest {
+  const space::Instance* instance = nullptr;
+  bool defaults_only = false;
+  uint64_t limit = 0;  ///< 0: all
+  std::function<void(const Compiled&, const CompileReport&)> on_compiled;
+  std::function<bool()> cancelled;
+};
+Result<CompileReport> compile_all(Services& services, const CompileAllRequest& request);
+
+}  // namespace jitune::tune
