@@ -38,9 +38,12 @@ struct BuildKey {
   std::string entry;    ///< the name expression with its values
   std::string config;   ///< canonical JSON
   std::string defines;  ///< canonical JSON array of [name, value]
+  std::string headers;  ///< canonical JSON array: the CUDA headers that type words need
   std::string options;  ///< canonical JSON array, in order
   std::string nvrtc;    ///< 13.0.88
   std::string arch;     ///< sm_90a
+  bool is_template = false;              ///< entry is a name expression
+  bool defines_before_includes = false;
   std::string sha256;
 };
 
@@ -74,6 +77,9 @@ struct TuningKey {
 
 TuningKey make_tuning_key(const space::Instance& instance, const SourceHash& source, const std::string& nvrtc_build,
                           const std::string& policy, const std::string& environment = "{}");
+
+/// Fills in sha256 and hashed_text from the other fields: of a key that was read from a row or a file.
+void seal(TuningKey& key);
 
 /// Names of the fields in which two keys differ, with both values: `nvrtc: 13.0.88 / 12.9.86`.
 std::vector<std::string> differences(const TuningKey& a, const TuningKey& b);

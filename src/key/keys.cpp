@@ -1,0 +1,144 @@
+#include "base/hash.hpp"
+#include "base/json.hpp"
+#include "key/key.hpp"
+
+namespace jitune::key {
+namespace {
+
+/// A string as JSON without loss: bytes that are no UTF-8 become {"hex": ...}, for the key must tell them apart.
+Json exact(const std::string& text) {
+  try {
+    const Json json = text;
+    (void)json.dump();  // strict: throws on what is not UTF-8
+    return json;
+  } catch (const Json::exception&) {
+    static constexpr char kDigits[] = "0123456789abcdef";
+    std::string hex;
+    for (const char c : text) {
+      hex += kDigits[static_cast<unsigned char>(c) >> 4];
+      hex += kDigits[static_cast<unsigned char>(c) & 15];
+    }
+    return Json{{"hex", hex}};
+  }
+}
+
+Json exact_list(const std::vector<std::string>& texts) {
+  Json list = Json::array();
+  for (const std::string& text : texts) list.push_back(exact(text));
+  return list;
+}
+
+int64_t to_gib(int64_t bytes) {
+  constexpr int64_t kGib = int64_t{1} << 30;
+  return (bytes + kGib / 2) / kGib;  // drivers differ by some MiB in what they reserve
+}
+
+/// Calls visit(label, value as text) for every hashed field of a tuning key, in the order in which they are hashed.
+template <class Visit>
+void visit_fields(const TuningKey& key, Visit visit) {
+  visit("schema", std::to_string(key.schema));
+  visit("kernel", key.kernel);
+  visit("variant", key.variant);
+  visit("source_sha256", key.source_sha256);
+  visit("entry", key.entry);
+  visit("options", key.options);
+  visit("launch_sha256", key.launch_sha256);
+  visit("problem", key.problem);
+  visit("arch", key.arch);
+  visit("cc", std::to_string(key.cc));
+  visit("sm_count", std::to_string(key.sm_count));
+  visit("memory_gib", std::to_string(key.memory_gib));
+  visit("l2_bytes", std::to_string(key.l2_bytes));
+  visit("max_clock_mhz", std::to_string(key.max_clock_mhz));
+  visit("max_memory_clock_mhz", std::to_string(key.max_memory_clock_mhz));
+  visit("nvrtc", key.nvrtc);
+  visit("policy", key.policy);
+  visit("environment", key.environment);
+  visit("callables", key.callables);
+}
+
+}  // namespace
+
+BuildKey make_build_key(const SourceHash& source, const space::BuildSpec& spec, const space::Config& config,
+                        const std::string& nvrtc_build) {
+  BuildKey key;
+  key.source_sha256 = source.sha256;
+  key.entry = spec.entry;
+  key.is_template = spec.is_template;
+  key.config = space::canonical(config);
+  Json defines = Json::array();
+  for (const auto& [name, value] : spec.defines) defines.push_back({exact(name), exact(value)});
+  key.defines = canonical(defines);
+  key.defines_before_includes = spec.defines_before_includes;
+  key.headers = canonical(exact_list(spec.headers));
+  key.options = canonical(exact_list(spec.options));
+  key.nvrtc = nvrtc_build;
+  key.arch = spec.arch;
+  key.sha256 = FieldHasher()
+                   .field("schema", kKeySchema)
+                   .field("source_sha256", key.source_sha256)
+                   .field("entry", key.entry)
+                   .field("is_template", int{key.is_template})
+                   .field("config", key.config)
+                   .field("defines", key.defines)
+                   .field("defines_before_includes", int{key.defines_before_includes})
+                   .field("headers", key.headers)
+                   .field("options", key.options)
+                   .field("nvrtc", key.nvrtc)
+                   .field("arch", key.arch)
+                   .finish();
+  return key;
+}
+
+TuningKey make_tuning_key(const space::Instance& instance, const SourceHash& source, const std::string& nvrtc_build,
+                          const std::string& policy, const std::string& environment) {
+  const space::Instance::BuildPattern pattern = instance.build_pattern();
+  const space::DeviceInfo& device = instance.device();
+  TuningKey key;
+  key.kernel = instance.model().name();
+  key.variant = instance.variant();
+  key.source_sha256 = source.sha256;
+  key.entry = pattern.entry;
+  key.options = canonical({{"defines_before_includes", pattern.defines_before_includes},
+                           {"headers", exact_list(pattern.headers)},
+                           {"macros", exact_list(pattern.macros)},
+                           {"options", exact_list(pattern.options)}});
+  key.launch_sha256 = sha256_hex(instance.launch_pattern());
+  key.problem = space::canonical(instance.bucketed_problem());
+  key.arch = pattern.arch;
+  key.cc = device.cc();
+  key.sm_count = device.sm_count;
+  key.memory_gib = to_gib(device.memory_bytes);
+  key.l2_bytes = device.l2_bytes;
+  key.max_clock_mhz = device.max_clock_mhz;
+  key.max_memory_clock_mhz = device.max_memory_clock_mhz;
+  key.nvrtc = nvrtc_build;
+  key.policy = policy;
+  key.environment = environment;
+  key.callables = "{}";
+  seal(key);
+  return key;
+}
+
+void seal(TuningKey& key) {
+  FieldHasher hasher;
+  visit_fields(key, [&](const char* label, const std::string& value) { hasher.field(label, value); });
+  key.hashed_text = hasher.text();
+  key.sha256 = hasher.finish();
+}
+
+std::vector<std::string> differences(const TuningKey& a, const TuningKey& b) {
+  std::vector<std::string> labels, left, right, lines;
+  visit_fields(a, [&](const char* label, const std::string& value) {
+    labels.emplace_back(label);
+    left.push_back(value);
+  });
+  visit_fields(b, [&](const char*, const std::string& value) { right.push_back(value); });
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (left[i] != right[i])
+      lines.push_back(labels[i] + ": " + (left[i].empty() ? "(none)" : left[i]) + " / " +
+                      (right[i].empty() ? "(none)" : right[i]));
+  return lines;
+}
+
+}  // namespace jitune::key
