@@ -12,7 +12,7 @@ namespace jitune::compile {
 /// One compilation asked of a worker.
 struct Request {
   space::BuildSpec spec;
-  std::string nvrtc_path;                 ///< absolute; the worker must use this one and no other
+  std::string nvrtc_path;                         ///< absolute; the worker must use this one and no other
   std::vector<std::string> toolkit_include_dirs;  ///< added after the author's own
 };
 
@@ -27,10 +27,10 @@ struct Artifact {
   std::string lowered_name;  ///< the symbol to ask of the module
   int regs = 0;
   int64_t static_smem_bytes = 0;
-  int64_t local_bytes = 0;   ///< per thread; stack frame of the kernel
-  int64_t spill_bytes = 0;   ///< spill stores + spill loads as ptxas counts them
+  int64_t local_bytes = 0;  ///< per thread; stack frame of the kernel
+  int64_t spill_bytes = 0;  ///< spill stores + spill loads as ptxas counts them
   double compile_ms = 0;
-  std::string log;           ///< NVRTC's log, or a crashed worker's last words; at most 16 KiB, the cut marked
+  std::string log;  ///< NVRTC's log, or a crashed worker's last words; at most 16 KiB, the cut marked
 };
 
 Json to_json(const Request& request);

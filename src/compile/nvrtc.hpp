@@ -20,8 +20,8 @@ struct NvrtcFile {
 
 /// What looking for NVRTC found.
 struct NvrtcSearch {
-  std::vector<NvrtcFile> found;   ///< best first: newest version; an explicit choice is the only one
-  std::vector<std::string> tried; ///< every place looked at with what was there, for doctor and messages
+  std::vector<NvrtcFile> found;    ///< best first: newest version; an explicit choice is the only one
+  std::vector<std::string> tried;  ///< every place looked at with what was there, for doctor and messages
 };
 
 /// Where to look and in which order: `explicit_path` (Options::nvrtc or JITUNE_NVRTC), CUDA_HOME, CUDA_PATH,
@@ -54,8 +54,8 @@ class Nvrtc {
   static Result<std::unique_ptr<Nvrtc>> load(const std::string& path);
   ~Nvrtc();
 
-  std::string version() const;                   ///< major.minor
-  std::vector<int> supported_archs() const;      ///< 75, 80, ...
+  std::string version() const;               ///< major.minor
+  std::vector<int> supported_archs() const;  ///< 75, 80, ...
 
   /// Compiles one config. Always passes --no-cache. Never throws; everything that goes wrong is in the Artifact.
   Artifact compile(const Request& request);

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exit_codes.hpp"
+
+namespace jitune::prewarm {
+
+/// What a person asked for on the command line. One struct for all commands: each uses what its --help lists.
+struct Options {
+  enum class Command : unsigned char { tune, compile, space, list, show, doctor };
+  Command command = Command::doctor;
+
+  std::vector<std::string> files;     ///< kernel definitions
+  std::string kernel;                 ///< only this one
+  std::vector<std::string> problems;  ///< as given
+  std::string problem_table;          ///< path of a CSV file
+  std::string database;               ///< "": the environment's, else the default path
+  std::string device;                 ///< index or UUID; "": the first GPU
+  std::string arch;                   ///< "": the GPU's
+  std::string nvrtc, worker;          ///< paths; "": the environment's, else search
+  std::optional<int> compile_workers;
+  std::chrono::milliseconds compile_timeout{60000};
+  std::chrono::milliseconds budget{0};  ///< 0: none
+  bool force = false;
+  bool defaults_only = false;
+  bool json = false;
+  uint64_t seed = 1;
+  uint64_t limit = 0;   ///< 0: none
+  uint64_t samples = 5;
+  std::string key;      ///< show: the start of a key
+};
+
+/// Reads the command line. Prints help or the version and ends with Stop{ok, ""} where that is asked for; throws
+/// Stop{usage} for what it does not understand.
+Options parse_command_line(int argc, char** argv);
+
+}  // namespace jitune::prewarm

@@ -1,0 +1,94 @@
+#include "compile/serve.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+
+#include "compile/nvrtc.hpp"
+#include "wire/frame.hpp"
+
+namespace jitune::compile {
+namespace {
+
+Artifact refusal(std::string reason) {
+  Artifact artifact;
+  artifact.log = std::move(reason);
+  return artifact;
+}
+
+/// The one NVRTC of this worker and the requests made of it.
+class Compiler {
+ public:
+  Result<void> load(const std::string& path) {
+    if (nvrtc_ && path == path_) return {};
+    if (nvrtc_) return Failure{"this worker has loaded NVRTC '" + path_ + "' and can't change to '" + path + "'"};
+    auto loaded = Nvrtc::load(path);
+    if (!loaded) return loaded.failure();
+    nvrtc_ = *std::move(loaded);
+    path_ = path;
+    return {};
+  }
+
+  /// The first compile in a process takes longer than later ones; better now than in a request.
+  void warm_up() {
+    Request request;
+    request.spec.source_text = "extern \"C\" __global__ void jitune_warm_up() {}\n";
+    request.spec.source_name = "warm_up.cu";
+    request.spec.entry = "jitune_warm_up";
+    const auto archs = nvrtc_->supported_archs();
+    if (archs.empty()) return;
+    request.spec.arch = "sm_" + std::to_string(archs.back());
+    (void)nvrtc_->compile(request);
+  }
+
+  Artifact compile(const Json& json) {
+    const auto request = request_from_json(json);
+    if (!request) return refusal(request.error());
+    const auto loaded = load(request->nvrtc_path);
+    if (!loaded) return refusal(loaded.error());
+    return nvrtc_->compile(*request);
+  }
+
+ private:
+  std::unique_ptr<Nvrtc> nvrtc_;
+  std::string path_;
+};
+
+int serve_requests(int in, int out, const std::string& nvrtc_path) {
+  const Json hello = {{"hello", "compile"},
+                      {"protocol", wire::kProtocolVersion},
+                      {"version", JITUNE_VERSION},
+                      {"pid", static_cast<int64_t>(::getpid())}};
+  if (!wire::write_frame(out, hello)) return 1;
+  Compiler compiler;
+  // A library that can't be loaded is told by the first request's answer.
+  if (!nvrtc_path.empty() && compiler.load(nvrtc_path)) compiler.warm_up();
+  for (;;) {
+    const auto message = wire::read_frame(in);
+    if (!message) {
+      std::fprintf(stderr, "jitune-worker: %s\n", message.error().c_str());
+      return 1;
+    }
+    if (message->is_null()) return 0;  // the host is done with us
+    const auto request = message->find("request");
+    const Artifact artifact =
+        request == message->end() ? refusal("a message without 'request'") : compiler.compile(*request);
+    const auto sent = wire::write_frame(out, {{"id", wire::get_int(*message, "id")}, {"reply", to_json(artifact)}});
+    if (!sent) return 1;
+  }
+}
+
+}  // namespace
+
+int serve(int in, int out, const std::string& nvrtc_path) {
+  try {
+    return serve_requests(in, out, nvrtc_path);
+  } catch (const std::exception& error) {  // out of memory: the host sees an exit and our last words
+    std::fprintf(stderr, "jitune-worker: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace jitune::compile

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace jitune::compile {
+
+/// A header that NVRTC gets from memory.
+struct MemoryHeader {
+  std::string name;  ///< as in `#include <name>`
+  std::string text;
+};
+
+/// Stand-ins for the C and C++ headers that kernels name but NVRTC has none of: `<cstdint>`, `<type_traits>` and so on.
+/// They hand on to `<cuda/std/...>` and make its names known in `std`. A header that an include folder of the author
+/// offers, or whose counterpart `toolkit_dirs` lack, is left out.
+std::vector<MemoryHeader> std_headers(const std::vector<std::string>& author_dirs,
+                                      const std::vector<std::string>& toolkit_dirs);
+
+}  // namespace jitune::compile
