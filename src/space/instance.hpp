@@ -105,6 +105,7 @@ class Instance {
   /// The parts of the build that do not depend on a config, for the tuning key.
   struct BuildPattern {
     std::string source_text;
+    std::string source_directory;      ///< absolute directory of the source file; "" for source given as text
     std::vector<std::string> include_dirs;
     std::string entry;                 ///< with its `{NAME}`s, problem values replaced
     std::vector<std::string> options;  ///< with their `{NAME}`s; ` when ...` appended where there is one
