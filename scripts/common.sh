@@ -28,6 +28,11 @@ cuda_version() {
   done
 }
 
+# cuda_include DIR: DIR's folder of headers.
+cuda_include() {
+  if [[ -r $1/include/nvrtc.h ]]; then echo "$1/include"; else echo "$1/targets/$(uname -m)-linux/include"; fi
+}
+
 # find_cuda: sets cuda_home to the toolkit that everything uses: the system's, else what setup unpacked from NVIDIA's
 # wheels, else nothing. Exports CUDA_HOME when it is the unpacked one, so that jitune finds its NVRTC.
 find_cuda() {
