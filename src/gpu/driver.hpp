@@ -12,8 +12,9 @@ namespace jitune::gpu {
 
 /// The CUDA driver's functions that jitune uses, loaded from libcuda.so.1 when first asked for. Each member is called
 /// like the driver's own function of that name. Thread-safe after load. Optional ones may be null, as marked.
+/// Includers see cuda.h, whose macros rename member and use alike.
 struct Driver {
-#define JITUNE_DRIVER_FUNCTION(name, symbol) decltype(&::name) name = nullptr;
+#define JITUNE_DRIVER_FUNCTION(name, need) decltype(&::name) name = nullptr;
 #include "gpu/driver_functions.inc"
 #undef JITUNE_DRIVER_FUNCTION
 

@@ -37,19 +37,19 @@ struct DataSource {
 /// The first request to a fresh worker: which GPU, which buffers. Candidates may run once it is answered.
 struct Setup {
   std::string device_uuid;
-  std::vector<space::ArgSpec> args;   ///< of the default config: sizes of buffers do not depend on the config
-  std::vector<DataSource> data;       ///< by arg; empty: fills for all
+  std::vector<space::ArgSpec> args;  ///< of the default config: sizes of buffers do not depend on the config
+  std::vector<DataSource> data;      ///< by arg; empty: fills for all
   uint64_t seed = 1;
   Policy policy;
-  std::string utility_cubin;          ///< utility_source() compiled for this device
-  int64_t memory_limit_bytes = 0;     ///< 0: nine tenths of what is free
+  std::string utility_cubin;       ///< utility_source() compiled for this device
+  int64_t memory_limit_bytes = 0;  ///< 0: nine tenths of what is free
 };
 
 struct SetupReply {
   bool ok = false;
   bool out_of_memory = false;  ///< the study's outcome, not a config's fault
   std::string error;
-  double ready_ms = 0;         ///< context, buffers and copies
+  double ready_ms = 0;  ///< context, buffers and copies
   int64_t buffer_bytes = 0;
 };
 
@@ -63,14 +63,23 @@ struct Candidate {
 
 struct TrialRequest {
   Candidate candidate;
-  bool reference = false;  ///< its outputs become what the others are compared with
+  bool reference = false;                                     ///< its outputs become what the others are compared with
   double bound_us = std::numeric_limits<double>::infinity();  ///< best median so far
 };
 
 /// Words of the trial status in tables and messages; the compile side's are added by tune.
 enum class TrialStatus : uint8_t {
-  ok, early_stopped, skipped, compile_error, compile_timeout, compile_crash, launch_error, run_timeout, run_crash,
-  wrong_result, out_of_bounds,
+  ok,
+  early_stopped,
+  skipped,
+  compile_error,
+  compile_timeout,
+  compile_crash,
+  launch_error,
+  run_timeout,
+  run_crash,
+  wrong_result,
+  out_of_bounds,
 };
 const char* to_string(TrialStatus status) noexcept;
 std::optional<TrialStatus> parse_trial_status(std::string_view word) noexcept;
@@ -80,9 +89,9 @@ struct TrialReply {
   std::vector<double> samples_us;  ///< those that rank: after warm-up, in order
   double first_us = 0;             ///< the very first launch, never scored
   space::KernelFacts facts;
-  int clock_mhz = 0;               ///< SM clock seen while sampling; 0 when unknown
-  std::string error;               ///< a sentence; names the output and the first differing element for wrong_result
-  bool context_lost = false;       ///< the worker ends after this reply
+  int clock_mhz = 0;          ///< SM clock seen while sampling; 0 when unknown
+  std::string error;          ///< a sentence; names the output and the first differing element for wrong_result
+  bool context_lost = false;  ///< the worker ends after this reply
   double wall_ms = 0;
 };
 

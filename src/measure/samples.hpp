@@ -23,7 +23,12 @@ bool has_lost(std::span<const double> samples_us, double bound_us, std::span<con
 /// `max_samples`, or they took 150 ms together.
 bool is_settled(std::span<const double> samples_us, int min_samples, int max_samples);
 
-/// How two interleaved series compare, by the median over rounds of log(a/b) and its median absolute deviation.
+/// The median over rounds of log(first/second): negative when the first is faster. A round counts where both hold a
+/// time; 0 when none does. Drift that both see in a round cancels.
+double median_log_ratio(std::span<const double> first_us, std::span<const double> second_us);
+
+/// How two interleaved series compare, by the median over rounds of log(a/b) and its median absolute deviation: a
+/// difference below max(tie, 2 x deviation / sqrt(rounds)) is a tie.
 enum class Verdict : uint8_t { first, second, tie };
 Verdict compare_rounds(std::span<const double> first_us, std::span<const double> second_us, double tie);
 
