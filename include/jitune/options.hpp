@@ -13,7 +13,6 @@ namespace jitune {
 enum class Track : uint8_t {
   heuristic,   ///< the default config, always; looks nothing up
   lookup,      ///< the stored winner, else the default config; records misses
-  background,  ///< as lookup; a miss is tuned beside the application
   tune,        ///< as lookup; a miss is tuned in the first call, within first_call_budget
   retune,      ///< as tune, even if a winner is stored (pinned ones excepted)
 };

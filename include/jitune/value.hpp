@@ -57,7 +57,8 @@ class JITUNE_API Value {
   Value(const char* word) : state_(std::string(word)) {}           // NOLINT(google-explicit-constructor)
   Value(std::string word) : state_(std::move(word)) {}             // NOLINT(google-explicit-constructor)
   /// A size that does not fit an int64 throws Error{bad_problem}.
-  Value(unsigned long value);  // NOLINT(google-explicit-constructor)
+  Value(unsigned long value);       // NOLINT(google-explicit-constructor)
+  Value(unsigned long long value);  // NOLINT(google-explicit-constructor)
 
   bool is_int() const noexcept { return state_.index() == 0; }
   bool is_bool() const noexcept { return state_.index() == 1; }

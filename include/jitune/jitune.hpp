@@ -1,0 +1,9 @@
+#pragma once
+
+/// jitune: tunes CUDA kernels just in time. This header is all that an application includes.
+#include "jitune/definition.hpp"
+#include "jitune/error.hpp"
+#include "jitune/kernel.hpp"
+#include "jitune/options.hpp"
+#include "jitune/tuner.hpp"
+#include "jitune/value.hpp"

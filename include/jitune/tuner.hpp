@@ -1,0 +1,62 @@
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include "jitune/options.hpp"
+
+namespace jitune {
+
+namespace runtime {
+class TunerState;
+class KernelState;
+}  // namespace runtime
+
+/// Owns what tuning needs: the database, the search for NVRTC, compile and measuring workers. Reads the environment
+/// once, when it is made. Makes no CUDA call and starts no process before a launch needs one.
+///
+/// Thread-safety: any number of threads may use kernels of one Tuner at once. Lifetime: a Kernel used after its Tuner is
+/// gone throws Error{lifetime}. Make it after daemonising; after fork() only the parent may use it.
+class JITUNE_API Tuner {
+ public:
+  /// Opens the database (a few milliseconds). Trouble with it is one warning, and results stay in memory.
+  /// Throws Error{bad_options} for a value that makes no sense, naming the option or variable.
+  explicit Tuner(Options options = {});
+  /// Ends workers (at most a second) and closes the database. Loaded kernels stay loaded in their context.
+  ~Tuner();
+  Tuner(Tuner&&) noexcept;
+  Tuner& operator=(Tuner&&) noexcept;
+
+  Track track() const;            ///< after JITUNE_TRACK
+  std::string database() const;   ///< path in use; "" when results are kept in memory only
+
+  /// What this Tuner has done so far, over all its kernels.
+  struct Statistics {
+    long long launches = 0;
+    long long compilations = 0;  ///< that really went to NVRTC
+    long long trials = 0;        ///< configs run for tuning
+    long long hits = 0;          ///< problems answered by a stored winner
+    long long misses = 0;        ///< problems for which none was stored
+    int workers_started = 0;
+  };
+  Statistics statistics() const;
+
+ private:
+  friend class UntypedKernel;
+  std::shared_ptr<runtime::TunerState> state_;
+};
+
+/// Which config a problem is launched with, and why.
+struct Choice {
+  enum class Source : uint8_t { stored, tuned, pinned, default_config };
+  Source source = Source::default_config;
+  std::string config;     ///< canonical JSON, {"BLOCK":256,"VEC":4}
+  double time_us = 0;     ///< median when it was decided; 0 when never measured
+  double default_us = 0;  ///< the default config's in the same study; 0 when never measured
+  std::string why;        ///< a sentence: `tuned in this process: 20 trials in 1.9 s`
+};
+JITUNE_API const char* to_string(Choice::Source source) noexcept;
+JITUNE_API std::ostream& operator<<(std::ostream& out, const Choice& choice);
+
+}  // namespace jitune
