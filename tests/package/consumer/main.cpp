@@ -1,7 +1,6 @@
 // A program of another project: uses jitune through its public headers only, on a machine that may have no GPU.
 #include <cstdio>
-#include <jitune/definition.hpp>
-#include <string>
+#include <jitune/jitune.hpp>
 
 namespace {
 
@@ -18,13 +17,14 @@ jitune::KernelDefinition scale() {
   };
 }
 
-// An exception of the library is caught by its type, across a shared library's border too.
-bool refuses_a_missing_file() {
+// Whether `action` throws jitune::Error with that code: the type is the same on both sides of a shared library.
+template <class Action>
+bool throws(jitune::ErrorCode code, Action action) {
   try {
-    (void)jitune::load("no/such/file.toml");
+    action();
   } catch (const jitune::Error& error) {
-    return error.code() == jitune::ErrorCode::bad_definition &&
-           error.message().find("no/such/file.toml") != std::string::npos;
+    if (error.code() == code) return true;
+    std::printf("consumer: another error: %s\n", error.what());
   }
   return false;
 }
@@ -32,8 +32,15 @@ bool refuses_a_missing_file() {
 }  // namespace
 
 int main() {
-  const jitune::KernelDefinition definition = scale();
-  if (definition.args.size() != 3 || jitune::Value(jitune::Type::half).text() != "half") return 1;
-  if (!refuses_a_missing_file()) return 2;
+  using Scale = jitune::Kernel<void(float* y, const float* x, int n)>;
+  using Wrong = jitune::Kernel<void(float* y, int n)>;
+  jitune::Tuner tuner{{.track = jitune::Track::lookup, .database = "off"}};
+  Scale kernel{tuner, scale()};
+  jitune::Problem problem = kernel.problem({{"T", jitune::Type::float32}, {"n", 1000}});
+  if (kernel.name() != "scale" || tuner.track() != jitune::Track::lookup || problem != problem.set("n", 1000)) return 1;
+  if (!throws(jitune::ErrorCode::bad_problem, [&] { problem.set("m", 1); })) return 2;
+  if (!throws(jitune::ErrorCode::bad_definition, [&] { Wrong{tuner, scale()}; })) return 3;
+  if (!throws(jitune::ErrorCode::bad_definition, [&] { (void)jitune::load("no/such/file.toml"); })) return 4;
+  if (tuner.statistics().launches != 0 || tuner.statistics().workers_started != 0) return 5;
   std::puts("consumer: jitune works from outside");
 }
