@@ -16,7 +16,7 @@ struct DeviceInfo {
   int sm_count = 0;
   int64_t memory_bytes = 0;
   int64_t l2_bytes = 0;
-  int64_t smem_optin_bytes = 0;     ///< most dynamic + static shared memory of one block
+  int64_t smem_optin_bytes = 0;  ///< most dynamic + static shared memory of one block
   int64_t smem_per_sm_bytes = 0;
   int64_t smem_reserved_bytes = 0;  ///< taken by the system in every block
   int regs_per_sm = 0;

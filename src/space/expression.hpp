@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,8 +24,8 @@ class Symbols {
   const std::string& name(int slot) const { return names_[static_cast<size_t>(slot)]; }
   int size() const { return static_cast<int>(names_.size()); }
 
-  int64_t word(const std::string& text);             ///< the number of a word, made if it is new
-  int64_t find_word(std::string_view text) const;    ///< or -1
+  int64_t word(const std::string& text);           ///< the number of a word, made if it is new
+  int64_t find_word(std::string_view text) const;  ///< or -1
   const std::string& word_text(int64_t word) const;
 
  private:
@@ -42,7 +42,7 @@ struct Cell {
 };
 
 /// What came of an evaluation. Everything but ok means that the config is not usable, and is counted as such.
-enum class EvalStatus : uint8_t { ok, overflow, division_by_zero, not_a_number, unset, out_of_range };
+enum class EvalStatus : uint8_t { ok, overflow, division_by_zero, not_a_number, unset, out_of_range, not_a_type };
 const char* to_string(EvalStatus status) noexcept;
 
 struct Evaluation {
@@ -65,18 +65,33 @@ class Expression {
   /// Names must already have a slot in `symbols`; new words get their number there.
   static Expression parse(std::string_view text, Symbols& symbols);
 
+  /// Says why a name may not be used where an expression stands, or "" when it may; "unknown" hides it altogether.
+  using NameFilter = std::function<std::string(int slot)>;
+  /// As above; a name for which `filter` gives a reason is an error with that reason, at its column.
+  static Expression parse(std::string_view text, Symbols& symbols, const NameFilter& filter);
+
   Evaluation evaluate(std::span<const Cell> cells) const noexcept;
 
   const std::string& text() const { return text_; }
   const std::vector<int>& slots() const { return slots_; }  ///< every slot it may read, sorted, once each
   bool empty() const { return nodes_.empty(); }
 
-  struct Node;  ///< internal
+  /// Slots that must hold a number, or a type word, for this expression to have a value; sorted, once each.
+  const std::vector<int>& number_slots() const { return number_slots_; }
+  const std::vector<int>& type_slots() const { return type_slots_; }
+
+  /// One instruction of a stack machine; `&&`, `||` and `?:` are jumps.
+  struct Node {
+    uint8_t op = 0;
+    int32_t operand = 0;  ///< a slot, or the node to go on at
+    int64_t value = 0;    ///< a literal
+  };
 
  private:
+  friend class Parser;
   std::string text_;
-  std::vector<Node> nodes_;  // the last one is the root
-  std::vector<int> slots_;
+  std::vector<Node> nodes_;
+  std::vector<int> slots_, number_slots_, type_slots_;
 };
 
 }  // namespace jitune::space

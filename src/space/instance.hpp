@@ -36,11 +36,11 @@ struct Geometry {
 
 /// All that NVRTC is told about one config.
 struct BuildSpec {
-  std::string source_text;   ///< as the author wrote it
-  std::string source_name;   ///< for messages: the file's path, or `NAME.cu`
-  std::vector<std::string> include_dirs;  ///< absolute
-  std::string entry;         ///< name expression `k<__half, 128>`, or a plain name
-  bool is_template = false;  ///< entry is a name expression
+  std::string source_text;                                   ///< as the author wrote it
+  std::string source_name;                                   ///< for messages: the file's path, or `NAME.cu`
+  std::vector<std::string> include_dirs;                     ///< absolute
+  std::string entry;                                         ///< name expression `k<__half, 128>`, or a plain name
+  bool is_template = false;                                  ///< entry is a name expression
   std::vector<std::pair<std::string, std::string>> defines;  ///< sorted by name
   bool defines_before_includes = false;
   std::vector<std::string> headers;  ///< CUDA headers that type words need, `cuda_fp16.h`; each once, sorted
@@ -53,11 +53,11 @@ struct ArgSpec {
   ArgKind kind = ArgKind::in;
   std::string name;
   bool pass = true;
-  std::optional<Type> type;   ///< nothing for `bytes`
+  std::optional<Type> type;  ///< nothing for `bytes`
   int64_t element_bytes = 1;
-  int64_t count = 0;          ///< elements; buffers, scratch and symbols
+  int64_t count = 0;  ///< elements; buffers, scratch and symbols
   Fill fill;
-  int64_t index_bound = 0;    ///< Fill::Kind::indices
+  int64_t index_bound = 0;  ///< Fill::Kind::indices
   Tolerance tolerance;
   std::vector<uint8_t> scalar;  ///< scalar: the value's bytes in the kernel's type
   // tensor_map
@@ -100,16 +100,17 @@ class Instance {
 
   Result<Geometry> geometry(const Config& config, const KernelFacts& facts = {}) const;
   Result<BuildSpec> build(const Config& config) const;
-  Result<std::vector<ArgSpec>> args(const Config& config) const;
+  /// `facts` are needed only where a count of scratch depends on kernel.*.
+  Result<std::vector<ArgSpec>> args(const Config& config, const KernelFacts& facts = {}) const;
 
   /// The parts of the build that do not depend on a config, for the tuning key.
   struct BuildPattern {
     std::string source_text;
-    std::string source_directory;      ///< absolute directory of the source file; "" for source given as text
+    std::string source_directory;  ///< absolute directory of the source file; "" for source given as text
     std::vector<std::string> include_dirs;
     std::string entry;                 ///< with its `{NAME}`s, problem values replaced
     std::vector<std::string> options;  ///< with their `{NAME}`s; ` when ...` appended where there is one
-    std::vector<std::string> macros;   ///< names of params and derived values that become macros, with their expressions
+    std::vector<std::string> macros;  ///< names of params and derived values that become macros, with their expressions
     std::vector<std::string> headers;
     bool defines_before_includes = false;
     std::string arch;

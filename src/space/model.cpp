@@ -1,0 +1,126 @@
+#include "space/model.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "space/form_builder.hpp"
+#include "space/names.hpp"
+
+namespace jitune::space {
+namespace {
+
+[[noreturn]] void rethrow(const Error& error, const std::string& kernel, const std::string& prefix) {
+  throw Error(error.code(), prefix + error.message(), error.kernel().empty() ? kernel : error.kernel(), error.text(),
+              error.column());
+}
+
+/// The definition that results when `variant` takes effect.
+KernelDefinition merge(const KernelDefinition& base, const Variant& variant) {
+  KernelDefinition merged = base;
+  if (variant.source_file || variant.source_text) {
+    merged.source_file = variant.source_file.value_or("");
+    merged.source_text = variant.source_text.value_or("");
+  }
+  if (variant.entry) merged.entry = *variant.entry;
+  if (variant.arch) merged.arch = *variant.arch;
+  if (variant.options) merged.options = *variant.options;
+  if (variant.params) {
+    merged.params = *variant.params;
+    merged.configs.clear();
+  }
+  if (variant.derived) merged.derived = *variant.derived;
+  if (variant.require) merged.require = *variant.require;
+  if (variant.launch) merged.launch = *variant.launch;
+  if (variant.args) merged.args = *variant.args;
+  if (variant.defaults) merged.defaults = *variant.defaults;
+  return merged;
+}
+
+Value canonical_word(const Value& value) {
+  const TypeInfo* type = value.is_word() ? find_type(value.as_word()) : nullptr;
+  return type != nullptr ? Value(type->type) : value;
+}
+
+void replace_second_names(std::vector<Param>& params) {
+  for (Param& param : params)
+    for (Value& value : param.values) value = canonical_word(value);
+}
+
+void check_kernel_name(const std::string& name) {
+  const bool printable = std::none_of(name.begin(), name.end(), [](char c) {
+    return std::iscntrl(static_cast<unsigned char>(c)) != 0 || std::isspace(static_cast<unsigned char>(c)) != 0;
+  });
+  if (name.empty() || !printable || name.size() > 200)
+    FormBuilder::fail("a kernel needs a name of 1 to 200 characters without spaces: it stands in keys and messages",
+                      name);
+}
+
+void check_problem(const std::vector<ProblemValue>& problem) {
+  std::set<std::string> seen;
+  for (const ProblemValue& value : problem) {
+    if (!is_identifier(value.name))
+      FormBuilder::fail("a problem value's name must be letters, digits and underscores", value.name, 1);
+    if (const std::string why = why_reserved(value.name); !why.empty())
+      FormBuilder::fail("a problem value can't be called '" + value.name + "': " + why, value.name);
+    if (!seen.insert(value.name).second) FormBuilder::fail("the problem value '" + value.name + "' is given twice");
+    if (value.ignore && !value.bucket.empty())
+      FormBuilder::fail("the problem value '" + value.name + "' has a bucket and `ignore`; one of them is meaningless");
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Model> Model::make(KernelDefinition definition) {
+  std::shared_ptr<Model> model(new Model());
+  model->definition_ = std::move(definition);
+  KernelDefinition& own = model->definition_;
+  Symbols& symbols = model->symbols_;
+  std::string where;
+  try {
+    check_kernel_name(own.name);
+    check_problem(own.problem);
+    replace_second_names(own.params);
+    for (auto& config : own.configs)
+      for (auto& [name, value] : config) value = canonical_word(value);
+    for (size_t i = 0; i < own.variants.size(); ++i) {
+      Variant& variant = own.variants[i];
+      if (variant.name.empty()) variant.name = "variant " + std::to_string(i + 1);
+      if (variant.params) replace_second_names(*variant.params);
+    }
+
+    for (const std::string& name : device_names()) symbols.slot(name);
+    for (const std::string& name : kernel_names()) symbols.slot(name);
+    for (const ProblemValue& value : own.problem) symbols.slot(value.name);
+
+    const std::shared_ptr<Form> base = FormBuilder(own, symbols).build();
+    std::vector<std::shared_ptr<Form>> forms{base};
+    std::set<std::string> names;
+    for (const Variant& variant : own.variants) {
+      where = "variant '" + variant.name + "': ";
+      if (!names.insert(variant.name).second) FormBuilder::fail("two variants have this name");
+      if (variant.when.empty()) FormBuilder::fail("`when` is missing; without one it would always replace the kernel");
+      const KernelDefinition merged = merge(own, variant);
+      FormBuilder builder(merged, symbols);
+      std::shared_ptr<Form> form = builder.build();
+      form->name = variant.name;
+      form->when = builder.parse("when", variant.when, kProblem | kDevice);
+      forms.push_back(std::move(form));
+    }
+    where.clear();
+    for (const ProblemValue& value : own.problem) {
+      model->buckets_.emplace_back();
+      if (value.bucket.empty()) continue;
+      FormBuilder builder(own, symbols);
+      model->buckets_.back() = builder.parse("bucket of " + value.name, value.bucket, kProblem);
+      for (const int slot : model->buckets_.back().number_slots())
+        for (const auto& form : forms) form->needs_number.emplace(slot, "the bucket of " + value.name);
+    }
+    model->forms_.assign(forms.begin(), forms.end());
+  } catch (const Error& error) {
+    rethrow(error, own.name, where);
+  }
+  return model;
+}
+
+}  // namespace jitune::space

@@ -1,0 +1,137 @@
+#include "space/toml_reader.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "space/names.hpp"
+
+namespace jitune::space {
+namespace {
+
+struct Reason {
+  std::string_view key;
+  const char* why;
+};
+
+constexpr const char* kCallable =
+    "is a function of the host; it can't stand in a file, give it to the Kernel in C++ beside what `load` returns";
+constexpr const char* kPipeline =
+    "kernels of several steps are to come; define one kernel a step and launch them in turn";
+
+constexpr Reason kReasons[] = {
+    {"steps", kPipeline},
+    {"pipeline", kPipeline},
+    {"kernels", kPipeline},
+    {"prune", "a prune function is to come; say it as `require` where it can be an expression"},
+    {"tune_at", "representatives of a bucket are to come; a bucket is tuned at the problem that is launched first"},
+    {"generator", kCallable},
+    {"checker", kCallable},
+    {"reference", kCallable},
+    {"perf_model", kCallable},
+    {"restrictions", "constraints are called `require`"},
+    {"constraints", "constraints are called `require`"},
+    {"tune_params", "they are called `params`"},
+};
+
+}  // namespace
+
+void TomlReader::fail(int line, const std::string& message) const {
+  throw Error(ErrorCode::bad_definition, path_ + (line > 0 ? ":" + std::to_string(line) : "") + ": " + message);
+}
+
+std::string TomlReader::kind(const toml::node& node) {
+  std::stringstream text;
+  text << node.type();
+  return text.str();
+}
+
+void TomlReader::check_keys(const toml::table& table, const std::string& where,
+                            const std::vector<std::string>& known) const {
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const int line = static_cast<int>(key.source().begin.line);
+    for (const Reason& reason : kReasons)
+      if (name == reason.key) fail(line, "`" + name + "`: " + reason.why);
+    fail(line, where + " has no key `" + name + "`" + did_you_mean(name, known) + "; it has " + join(known));
+  }
+}
+
+std::string TomlReader::text(const toml::node& node, const std::string& what) {
+  if (!node.is_string()) fail(node, what + " must be a string, not " + kind(node));
+  const std::string& text = node.as_string()->get();
+  lines_.emplace(text, line(node));
+  return text;
+}
+
+bool TomlReader::flag(const toml::node& node, const std::string& what) const {
+  if (!node.is_boolean()) fail(node, what + " must be true or false, not " + kind(node));
+  return node.as_boolean()->get();
+}
+
+double TomlReader::real(const toml::node& node, const std::string& what) const {
+  if (node.is_integer()) return static_cast<double>(node.as_integer()->get());
+  if (!node.is_floating_point()) fail(node, what + " must be a number, not " + kind(node));
+  return node.as_floating_point()->get();
+}
+
+int TomlReader::integer(const toml::node& node, const std::string& what) const {
+  if (!node.is_integer()) fail(node, what + " must be an integer, not " + kind(node));
+  const int64_t value = node.as_integer()->get();
+  if (value < INT32_MIN || value > INT32_MAX) fail(node, what + " is too large");
+  return static_cast<int>(value);
+}
+
+const toml::table& TomlReader::table(const toml::node& node, const std::string& what) const {
+  if (!node.is_table()) fail(node, what + " must be a table, not " + kind(node));
+  return *node.as_table();
+}
+
+const toml::array& TomlReader::array(const toml::node& node, const std::string& what) const {
+  if (!node.is_array()) fail(node, what + " must be an array, not " + kind(node));
+  return *node.as_array();
+}
+
+std::string TomlReader::expression(const toml::node& node, const std::string& what) {
+  std::string out;
+  if (node.is_integer())
+    out = std::to_string(node.as_integer()->get());
+  else if (node.is_boolean())
+    out = node.as_boolean()->get() ? "true" : "false";
+  else if (node.is_string())
+    out = node.as_string()->get();
+  else
+    fail(node, what + " must be an expression in quotes or an integer, not " + kind(node));
+  lines_.emplace(out, line(node));
+  return out;
+}
+
+std::vector<std::string> TomlReader::expressions(const toml::node& node, const std::string& what) {
+  std::vector<std::string> list;
+  if (!node.is_array()) {
+    list.push_back(expression(node, what));
+    return list;
+  }
+  for (const toml::node& entry : *node.as_array()) list.push_back(expression(entry, "an entry of " + what));
+  return list;
+}
+
+std::vector<std::string> TomlReader::texts(const toml::node& node, const std::string& what) {
+  std::vector<std::string> list;
+  for (const toml::node& entry : array(node, what)) list.push_back(text(entry, "an entry of " + what));
+  return list;
+}
+
+Value TomlReader::value(const toml::node& node, const std::string& what) {
+  if (node.is_integer()) return Value(static_cast<long>(node.as_integer()->get()));
+  if (node.is_boolean()) return Value(node.as_boolean()->get());
+  if (node.is_string()) return Value(text(node, what));
+  fail(node, what + " must be an integer, true, false or a word, not " + kind(node));
+}
+
+int TomlReader::line_of(const std::string& text) const {
+  const auto at = lines_.find(text);
+  return at == lines_.end() ? 0 : at->second;
+}
+
+}  // namespace jitune::space

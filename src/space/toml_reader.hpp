@@ -1,0 +1,52 @@
+#pragma once
+
+#define TOML_EXCEPTIONS 1
+#include <toml++/toml.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jitune/definition.hpp"
+
+namespace jitune::space {
+
+/// Reads nodes of one TOML file; every complaint names the file and the line.
+class TomlReader {
+ public:
+  explicit TomlReader(std::string path) : path_(std::move(path)) {}
+
+  [[noreturn]] void fail(int line, const std::string& message) const;
+  [[noreturn]] void fail(const toml::node& node, const std::string& message) const { fail(line(node), message); }
+  static int line(const toml::node& node) { return static_cast<int>(node.source().begin.line); }
+
+  /// Refuses keys that are not in `known`, with the nearest of them, or with the reason that there is for it.
+  void check_keys(const toml::table& table, const std::string& where, const std::vector<std::string>& known) const;
+
+  // `what` names the key in complaints. All of these fail on a node of another kind.
+  std::string text(const toml::node& node, const std::string& what);
+  bool flag(const toml::node& node, const std::string& what) const;
+  double real(const toml::node& node, const std::string& what) const;
+  int integer(const toml::node& node, const std::string& what) const;
+  const toml::table& table(const toml::node& node, const std::string& what) const;
+  const toml::array& array(const toml::node& node, const std::string& what) const;
+  std::string expression(const toml::node& node, const std::string& what);  ///< a string, an integer or a bool
+  std::vector<std::string> expressions(const toml::node& node, const std::string& what);  ///< one, or an array of them
+  std::vector<std::string> texts(const toml::node& node, const std::string& what);
+  Value value(const toml::node& node, const std::string& what);
+
+  /// Where a text that came from the file stands, or 0.
+  int line_of(const std::string& text) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  static std::string kind(const toml::node& node);
+  std::string path_;
+  std::map<std::string, int> lines_;
+};
+
+/// The args of a kernel or variant. In toml_args.cpp.
+std::vector<Arg> read_args(TomlReader& reader, const toml::node& node);
+
+}  // namespace jitune::space
