@@ -127,9 +127,10 @@ Result<Instance> Instance::bind(std::shared_ptr<const Model> model, const Proble
   }
 
   for (const ArgForm& arg : state->form->args) {
-    if (arg.count.empty()) continue;
-    const Evaluation count = arg.count.evaluate(base);
-    if (count.status == EvalStatus::unset) continue;  // depends on the config
+    if (arg.arg.kind == ArgKind::tensor_map) continue;
+    const Expression& decides = arg.arg.kind == ArgKind::scalar ? arg.value : arg.count;
+    if (!decides.empty() && decides.evaluate(base).status == EvalStatus::unset) continue;  // depends on the config
+    if (!arg.bound.empty() && arg.bound.evaluate(base).status == EvalStatus::unset) continue;
     const Result<ArgSpec> spec = make_arg(arg, base, model->definition().base_directory);
     if (!spec) return problem_failure(*model, spec.error());
   }

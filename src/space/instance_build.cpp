@@ -66,6 +66,15 @@ Result<Geometry> Instance::geometry(const Config& config, const KernelFacts& fac
   geometry.shared_bytes = static_cast<uint32_t>(*shared);
   geometry.cooperative = launch.cooperative;
   geometry.programmatic_dependent = launch.programmatic_dependent;
+  if (launch.cooperative && facts.max_blocks_per_sm > 0) {
+    const uint64_t blocks = uint64_t{geometry.grid[0]} * geometry.grid[1] * geometry.grid[2];
+    const uint64_t resident =
+        static_cast<uint64_t>(facts.max_blocks_per_sm) * static_cast<uint64_t>(state_->device.sm_count);
+    if (blocks > resident)
+      return Failure{"kernel '" + state_->model->name() + "': a cooperative launch of " + std::to_string(blocks) +
+                     " blocks, but only " + std::to_string(resident) + " fit the device at once; " +
+                     short_text(config)};
+  }
   return geometry;
 }
 
@@ -85,7 +94,11 @@ Result<BuildSpec> Instance::build(const Config& config) const {
   spec.include_dirs = form.include_dirs;
   spec.entry = form.entry.fill(text);
   spec.is_template = form.is_template;
-  for (const auto& [name, slot] : form.macros) spec.defines.emplace_back(name, text(slot));
+  for (const auto& [name, slot] : form.macros) {
+    const std::string value = text(slot);
+    // `2 -X` must not become `2 --1`.
+    spec.defines.emplace_back(name, value[0] == '-' ? "(" + value + ")" : value);
+  }
   spec.defines_before_includes = form.defines_before_includes;
   for (const OptionForm& option : form.options) {
     if (!option.when.empty()) {

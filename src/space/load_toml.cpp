@@ -62,6 +62,7 @@ std::vector<ProblemValue> read_problem(TomlReader& reader, const toml::node& nod
 std::vector<Param> read_params(TomlReader& reader, const toml::node& node) {
   std::vector<Param> params;
   for (const auto& [key, entry] : reader.table(node, "params")) {
+    reader.note(key);
     Param param{std::string(key.str()), {}};
     for (const toml::node& value : reader.array(entry, "params." + param.name))
       param.values.push_back(reader.value(value, "a value of " + param.name));
@@ -83,8 +84,10 @@ std::vector<std::vector<std::pair<std::string, Value>>> read_configs(TomlReader&
 
 std::vector<Derived> read_derived(TomlReader& reader, const toml::node& node) {
   std::vector<Derived> derived;
-  for (const auto& [key, entry] : reader.table(node, "derived"))
+  for (const auto& [key, entry] : reader.table(node, "derived")) {
+    reader.note(key);
     derived.push_back({std::string(key.str()), reader.expression(entry, "derived." + std::string(key.str()))});
+  }
   return derived;
 }
 
@@ -114,8 +117,10 @@ std::vector<DefaultRule> read_defaults(TomlReader& reader, const toml::node& nod
     const auto* config = table.get("config");
     if (config == nullptr)
       reader.fail(entry, "a default rule needs `config`: a value or an expression for every param");
-    for (const auto& [key, value] : reader.table(*config, "config"))
+    for (const auto& [key, value] : reader.table(*config, "config")) {
+      reader.note(key);
       rule.config.emplace_back(std::string(key.str()), reader.expression(value, "config." + std::string(key.str())));
+    }
     rules.push_back(std::move(rule));
   }
   return rules;
@@ -188,8 +193,7 @@ void check(const TomlReader& reader, const KernelDefinition& definition, int tab
   try {
     Model::make(definition);
   } catch (const Error& error) {
-    const int line = reader.line_of(error.text());
-    const std::string place = reader.path() + ":" + std::to_string(line > 0 ? line : table_line);
+    const std::string place = reader.path() + ":" + std::to_string(reader.line_of(error, table_line));
     throw Error(error.code(), place + ": " + error.message(), error.kernel(), error.text(), error.column());
   }
 }

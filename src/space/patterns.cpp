@@ -78,14 +78,14 @@ std::string launch_pattern_json(const KernelDefinition& definition) {
   for (const Derived& value : definition.derived) derived[value.name] = value.expression;
   const LaunchGeometry& launch = definition.launch;
   return jitune::canonical(Json{{"args", args},
-                        {"derived", derived},
-                        {"launch",
-                         {{"grid", launch.grid},
-                          {"block", launch.block},
-                          {"shared_bytes", launch.shared_bytes},
-                          {"cluster", launch.cluster},
-                          {"cooperative", launch.cooperative},
-                          {"programmatic_dependent", launch.programmatic_dependent}}}});
+                                {"derived", derived},
+                                {"launch",
+                                 {{"grid", launch.grid},
+                                  {"block", launch.block},
+                                  {"shared_bytes", launch.shared_bytes},
+                                  {"cluster", launch.cluster},
+                                  {"cooperative", launch.cooperative},
+                                  {"programmatic_dependent", launch.programmatic_dependent}}}});
 }
 
 std::string space_definition_json(const KernelDefinition& definition) {

@@ -129,9 +129,16 @@ Value TomlReader::value(const toml::node& node, const std::string& what) {
   fail(node, what + " must be an integer, true, false or a word, not " + kind(node));
 }
 
-int TomlReader::line_of(const std::string& text) const {
-  const auto at = lines_.find(text);
-  return at == lines_.end() ? 0 : at->second;
+int TomlReader::line_of(const Error& error, int otherwise) const {
+  if (const auto at = lines_.find(error.text()); at != lines_.end() && !error.text().empty()) return at->second;
+  const std::string& message = error.message();
+  for (size_t open = message.find('\''); open != std::string::npos; open = message.find('\'', open + 1)) {
+    const size_t close = message.find('\'', open + 1);
+    if (close == std::string::npos) break;
+    if (const auto at = lines_.find(message.substr(open + 1, close - open - 1)); at != lines_.end()) return at->second;
+    open = close;
+  }
+  return otherwise;
 }
 
 }  // namespace jitune::space

@@ -36,8 +36,11 @@ class TomlReader {
   std::vector<std::string> texts(const toml::node& node, const std::string& what);
   Value value(const toml::node& node, const std::string& what);
 
-  /// Where a text that came from the file stands, or 0.
-  int line_of(const std::string& text) const;
+  /// Remembers where a name that is a key stands.
+  void note(const toml::key& key) { lines_.emplace(std::string(key.str()), static_cast<int>(key.source().begin.line)); }
+
+  /// Where the text that `error` is about stands, or a name that its message quotes; `otherwise` when neither is found.
+  int line_of(const Error& error, int otherwise) const;
   const std::string& path() const { return path_; }
 
  private:
