@@ -1,0 +1,59 @@
+#include "measure/arguments.hpp"
+
+#include <string>
+
+namespace jitune::measure {
+
+gpu::Trouble Arguments::bind(const gpu::Driver& driver, const Candidate& candidate, const Buffers& buffers) {
+  const std::vector<space::ArgSpec>& args = candidate.args;
+  pointers_.assign(args.size(), 0);
+  maps_.assign(args.size(), CUtensorMap{});
+  params_.clear();
+  for (size_t i = 0; i < args.size(); ++i) {
+    const space::ArgSpec& arg = args[i];
+    if (arg.kind == ArgKind::tensor_map) {
+      const auto over = static_cast<size_t>(arg.over);
+      // A buffer of bytes is described by bytes.
+      if (auto bad =
+              gpu::encode_tensor_map(driver, arg, args[over].type.value_or(Type::uint8), buffers[over].data, maps_[i]))
+        return bad;
+    }
+    if (arg.is_buffer()) pointers_[i] = buffers[i].data;
+    if (!arg.pass || arg.kind == ArgKind::symbol) continue;
+    switch (arg.kind) {
+      case ArgKind::scalar:
+        // The driver only reads through this pointer.
+        params_.push_back(const_cast<uint8_t*>(arg.scalar.data()));
+        break;
+      case ArgKind::tensor_map:
+        params_.push_back(&maps_[i]);
+        break;
+      default:
+        params_.push_back(&pointers_[i]);
+        break;
+    }
+  }
+  return {};
+}
+
+gpu::Trouble Arguments::fill_symbols(const gpu::Driver& driver, const gpu::Module& module, const Buffers& buffers,
+                                     CUstream stream) {
+  for (size_t i = 0; i < buffers.args().size(); ++i) {
+    const space::ArgSpec& arg = buffers.args()[i];
+    if (arg.kind != ArgKind::symbol) continue;
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    if (auto bad = module.symbol(arg.name, address, bytes)) return bad;
+    const auto wanted = static_cast<size_t>(arg.bytes());
+    if (bytes < wanted)
+      return {CUDA_ERROR_INVALID_VALUE, "the variable `" + arg.name + "` of the module has " + std::to_string(bytes) +
+                                            " bytes, the definition gives it " + std::to_string(wanted)};
+    if (wanted == 0) continue;
+    if (auto bad = trouble(driver, "filling a variable of the module",
+                           driver.cuMemcpyDtoDAsync(address, buffers[i].data, wanted, stream)))
+      return bad;
+  }
+  return {};
+}
+
+}  // namespace jitune::measure
