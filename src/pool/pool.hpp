@@ -15,8 +15,8 @@ namespace jitune::pool {
 
 /// Which program a worker is and what it is told at its start.
 struct WorkerProgram {
-  std::string path;               ///< absolute
-  std::vector<std::string> args;  ///< after argv[0]; the parent's pid is appended by the pool
+  std::string path;                      ///< absolute
+  std::vector<std::string> args;         ///< after argv[0]; the parent's pid is appended by the pool
   std::vector<std::string> environment;  ///< the whole environment, NAME=value
   int nice = 0;                          ///< added to the priority of compile workers
 };
@@ -51,17 +51,29 @@ using Milliseconds = std::chrono::milliseconds;
 
 struct PoolOptions {
   WorkerProgram program;
-  int width = 1;                          ///< most workers at a time; they start when first needed
+  int width = 1;  ///< most workers at a time; they start when first needed
   Milliseconds hello_timeout{30000};
-  int max_requests_per_worker = 1000;     ///< then it is replaced
-  int64_t max_resident_bytes = 2ll << 30; ///< checked after each answer; above it the worker is replaced
-  Log* log = nullptr;                     ///< outlives the pool
+  int max_requests_per_worker = 1000;      ///< then it is replaced
+  int64_t max_resident_bytes = 2ll << 30;  ///< checked after each answer; above it the worker is replaced
+  Log* log = nullptr;                      ///< outlives the pool
+
+  // Rarely changed; tests make them short.
+  int storm_deaths = 5;             ///< workers that end in a row without an answer before the pool gives up
+  Milliseconds storm_pause{60000};  ///< for how long it then answers no_worker at once
+  Milliseconds backoff{50};         ///< before a new worker after the second death in a row; doubles with each
+  Milliseconds stuck_after{10000};  ///< a killed worker still there then holds its place for good (stuck in the driver)
+  bool use_pidfd = true;            ///< false: ask for dead workers every 10 ms, as where pidfd_open is refused
 };
 
 /// Runs requests on worker processes. Every rule of the design's process checklist: posix_spawn with clean signals and
 /// descriptors, own process group, death told by pidfd, deadlines by SIGKILL, a dead worker costs its request only.
 /// Safe from any thread. One io thread per pool, with all signals blocked, started with the first request.
-/// The destructor cancels what is left, kills, and waits at most one second.
+/// The destructor cancels what is left, kills, and waits at most one second; a worker that is stuck is left to a thread
+/// of its own. After fork() the child's copy does nothing: requests get no_worker, the destructor touches nothing.
+///
+/// A worker's answer `{"id", "reply"}` may hold `"last": true`: it is about to end by itself and gets no more requests.
+/// Too many deaths in a row (storm_deaths), a program that can't be started or a wrong hello turn the pool off for
+/// storm_pause: requests then get no_worker at once, with the reason. restart() turns it on again.
 class Pool {
  public:
   explicit Pool(PoolOptions options);

@@ -11,7 +11,6 @@
 namespace jitune::wire {
 namespace {
 
-constexpr std::string_view kMagic = "JTF1";
 constexpr uint64_t kMaxItems =
     1u << 22;  // a value takes 16 bytes or more once decoded: bounds memory by a small factor
 
@@ -131,13 +130,13 @@ std::string encode(const Json& message) {
   std::string frame(kHeaderBytes, '\0');
   Json::to_cbor(message, frame);
   const uint64_t length = frame.size() - kHeaderBytes;
-  std::memcpy(frame.data(), kMagic.data(), kMagic.size());
+  std::memcpy(frame.data(), kMagic, 4);
   for (size_t i = 0; i < 4; ++i) frame[4 + i] = static_cast<char>(static_cast<uint8_t>(length >> (8 * i)));
   return frame;
 }
 
 Result<uint32_t> payload_bytes(std::string_view header) {
-  if (header.size() < kHeaderBytes || header.substr(0, kMagic.size()) != kMagic)
+  if (header.size() < kHeaderBytes || header.substr(0, 4) != kMagic)
     return Failure{"not a jitune message; it begins with the bytes " + to_hex(header.substr(0, 64)) +
                    ". Did something print to the descriptor of the protocol?"};
   uint32_t length = 0;

@@ -15,6 +15,7 @@ namespace jitune::wire {
 inline constexpr int kProtocolVersion = 1;
 inline constexpr uint32_t kMaxPayloadBytes = 256u << 20;
 inline constexpr int kMaxDepth = 16;  ///< deep nesting would overflow the decoder's stack
+inline constexpr char kMagic[] = "JTF1";
 inline constexpr size_t kHeaderBytes = 8;
 
 /// `message` as a whole frame. Cubins and other bytes are Json binary values.
