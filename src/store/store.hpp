@@ -18,13 +18,13 @@ namespace jitune::store {
 struct ArtifactRow {
   std::string build_sha256;
   std::string kernel;
-  std::string config;        ///< canonical JSON
-  std::string status;        ///< ok, error, timeout, crash
+  std::string config;  ///< canonical JSON
+  std::string status;  ///< ok, error, timeout, crash
   double compile_ms = 0;
   std::string lowered_name;
   int regs = 0;
   int64_t static_smem_bytes = 0, local_bytes = 0, spill_bytes = 0;
-  std::string cubin;         ///< "" when dropped, or status is not ok
+  std::string cubin;  ///< "" when dropped, or status is not ok
   std::string cubin_sha256;
   std::string log;
   std::string arch, nvrtc;
@@ -44,20 +44,20 @@ struct TrialRow {
   int64_t shared_bytes = 0;  ///< dynamic
   double wall_ms = 0;
   std::string error;
-  int64_t study = 0;         ///< filled on reading
+  int64_t study = 0;  ///< filled on reading
 };
 
 /// The answer for a key.
 struct WinnerRow {
   std::string key_sha256;
-  std::string config;        ///< canonical JSON
+  std::string config;                   ///< canonical JSON
   std::optional<ArtifactRow> artifact;  ///< nothing when imported without one; its cubin is checked against its SHA-256
   double median_us = 0;
   double default_us = 0;
   bool pinned = false;
   int64_t decided_at = 0;
   int64_t study = 0;
-  std::string nvrtc;         ///< of the key it was found under
+  std::string nvrtc;  ///< of the key it was found under
 };
 
 /// Where and how a study ran: provenance, never part of a key.
@@ -107,24 +107,26 @@ struct KeyRow {
 };
 
 /// The memory of jitune. The default implementation is one SQLite file; the interface names no type of it.
-/// Safe from any thread. Trouble with the file (full, locked, read-only, corrupt, foreign, newer) never throws and never
-/// loses the caller's work in memory: the call fails with the reason, or the store goes on in memory with one warning.
+/// Safe from any thread. Trouble with the file (full, locked, read-only, corrupt, foreign, newer) never throws and
+/// never loses the caller's work in memory: the call fails with the reason, or the store goes on in memory with one
+/// warning.
 class Store {
  public:
   virtual ~Store() = default;
 
   struct OpenOptions {
-    std::string path;          ///< absolute; "" or `off`: memory only
-    bool create = true;        ///< false: fails when there is no file
+    std::string path;    ///< absolute; "" or `off`: memory only
+    bool create = true;  ///< false: fails when there is no file
     bool read_only = false;
-    bool must_be_file = false; ///< true (jit-prewarm): a file that can't be used is a failure, not a reason for memory
+    bool must_be_file = false;  ///< true (jit-prewarm): a file that can't be used is a failure, not a reason for memory
     Log* log = nullptr;
+    int64_t (*now)() = nullptr;  ///< UTC seconds since 1970; null: the system's clock
   };
   /// Opens, creates (directory 0700, file 0600) or falls back to memory. A file that is not ours, or of a newer schema,
   /// is left exactly as it was.
   static Result<std::unique_ptr<Store>> open(const OpenOptions& options);
 
-  virtual std::string path() const = 0;        ///< "" when in memory
+  virtual std::string path() const = 0;  ///< "" when in memory
   virtual bool in_memory() const = 0;
 
   // --- launches read these -----------------------------------------------------------------------------------------
@@ -153,7 +155,8 @@ class Store {
                                       const std::string& status, const std::string& error) = 0;
 
   // --- studies -------------------------------------------------------------------------------------------------------
-  /// `budget` bounds how long a lease without progress is honoured (twice it). `force`: tune although there is a winner.
+  /// `budget` bounds how long a lease without progress is honoured (twice it). `force`: tune although there is a
+  /// winner.
   virtual Result<Claim> claim(const key::TuningKey& key, std::chrono::milliseconds budget, bool force) = 0;
   virtual Result<void> renew(const Lease& lease) = 0;
   virtual Result<void> release(const Lease& lease) = 0;
@@ -164,8 +167,8 @@ class Store {
   /// Latest trial of each config for this key, over all its studies.
   virtual Result<std::vector<TrialRow>> trials_of(const std::string& key_sha256) = 0;
   /// Ends a study. With a winner: winner, artifact, cubin and end in one transaction, only while the lease is still
-  /// held (else the result is dropped and the failure says so); a pinned winner is never replaced. Releases the lease and
-  /// drops the cubins that only this study made and no winner names.
+  /// held (else the result is dropped and the failure says so); a pinned winner is never replaced. Releases the lease
+  /// and drops the cubins that only this study made and no winner names.
   virtual Result<void> end_study(int64_t study, const Lease& lease, const StudyEnd& end,
                                  const std::optional<WinnerRow>& winner) = 0;
 
@@ -184,7 +187,8 @@ class Store {
   };
   virtual Result<Health> health() = 0;
 
-  // --- toolchains: stat tuple -> version, build ------------------------------------------------------------------------
+  // --- toolchains: stat tuple -> version, build
+  // ------------------------------------------------------------------------
   struct Toolchain {
     std::string path;
     int64_t device = 0, inode = 0, size_bytes = 0, mtime_ns = 0;

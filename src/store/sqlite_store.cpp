@@ -1,0 +1,257 @@
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/clock.hpp"
+#include "store/files_at.hpp"
+#include "store/sqlite_store_run.hpp"
+
+namespace jitune::store {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLaunchPatience = 200ms;
+constexpr int64_t kDaySeconds = 86400;
+constexpr int64_t kTidyFreePages = 2048;
+
+Failure lost(Database& database, const Lease& lease, int64_t now) {
+  return {"the lease on key " + lease.key_sha256.substr(0, 12) + " is not ours any more (held by " +
+          lease_holder(database, lease.key_sha256, now) + ")"};
+}
+
+Result<void> plain(Result<Done> result) {
+  return result ? Result<void>() : Result<void>(result.failure());
+}
+Result<void> plain(Result<Result<void>> result) {
+  return result ? std::move(*result) : Result<void>(result.failure());
+}
+
+}  // namespace
+
+SqliteStore::SqliteStore(OpenOptions options, std::string path)
+    : options_(std::move(options)), path_(std::move(path)), pid_(::getpid()) {}
+
+SqliteStore::~SqliteStore() {
+  if (pid_ == ::getpid()) return;
+  // To close the parent's connection here would disturb its locks and its log.
+  if (main_) main_->abandon();
+  if (base_) base_->abandon();
+}
+
+Result<void> SqliteStore::start() {
+  refuses_writes_ = options_.read_only;
+  if (path_.empty()) {
+    if (options_.must_be_file) return Failure{"a database file is needed here: name one (JITUNE_DATABASE)"};
+    main_ = open_memory();
+    state_ = "memory only: no file was asked for";
+    return {};
+  }
+  OpenedFile opened = open_file({path_, options_.create, options_.read_only, options_.log});
+  if (opened.writable) {
+    main_ = std::move(opened.database);
+    main_is_file_ = true;
+    return {};
+  }
+  const bool absent = opened.code == std::string_view("database_absent");
+  const bool usable = opened.database && options_.read_only;
+  if (absent || (options_.must_be_file && !usable)) return Failure{opened.why};
+  main_ = open_memory();
+  base_ = std::move(opened.database);
+  state_ = (base_ ? "read-only: " : "memory only: ") + opened.why;
+  if (!usable) warn(opened.code, opened.why + "; results are kept in memory");
+  return {};
+}
+
+std::string SqliteStore::path() const {
+  const std::scoped_lock lock(mutex_);
+  return main_is_file_ || base_ ? path_ : std::string();
+}
+
+bool SqliteStore::in_memory() const {
+  const std::scoped_lock lock(mutex_);
+  return !main_is_file_;
+}
+
+int64_t SqliteStore::now() const {
+  return options_.now == nullptr ? unix_now() : options_.now();
+}
+
+void SqliteStore::warn(const char* code, const std::string& text) {
+  if (options_.log != nullptr) options_.log->warning(code, "", text, path_);
+}
+
+bool SqliteStore::lock_within(Wait wait, std::unique_lock<std::mutex>& lock) {
+  if (wait == Wait::work) {
+    lock.lock();
+    return true;
+  }
+  for (const Clock::time_point deadline = Clock::now() + kLaunchPatience; !lock.try_lock();) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(200us);
+  }
+  return true;
+}
+
+std::string SqliteStore::why_not_usable(Access access) const {
+  if (pid_ != ::getpid())
+    return "the database was opened by the process that this one was forked from (pid " + std::to_string(pid_) +
+           "): open another store here";
+  if (access == Access::write && refuses_writes_) return "'" + path_ + "' was opened for reading only";
+  return "";
+}
+
+Failure SqliteStore::failure(const SqliteError& error) const {
+  const std::string name = main_is_file_ ? "database '" + path_ + "'" : std::string("database in memory");
+  const char* remedy = error.trouble() == Trouble::busy ? ": another process keeps it locked; try again" : "";
+  return {name + ": " + error.what() + remedy};
+}
+
+bool SqliteStore::recover(const SqliteError& error) {
+  if (!main_is_file_) return false;
+  const std::string why = "'" + path_ + "': " + error.what();
+  switch (error.trouble()) {
+    case Trouble::full:
+      return go_to_memory("database_full", why);
+    case Trouble::read_only:
+      return go_to_memory("database_read_only", why);
+    case Trouble::io:
+      return go_to_memory("database_unavailable", why);
+    case Trouble::corrupt: {
+      const Result<std::string> moved = quarantine(path_, [&] { return !main_->has_moved(); });
+      if (!moved) return go_to_memory("database_corrupt", why + "; " + moved.error());
+      if (!moved->empty()) warn("database_corrupt", corrupt_text(path_, *moved, error.what()));
+      return replace_file();
+    }
+    default:
+      return false;
+  }
+}
+
+bool SqliteStore::replace_file() {
+  main_.reset();
+  OpenedFile opened = open_file({path_, true, false, options_.log});
+  if (!opened.writable) {
+    main_ = std::move(opened.database);
+    return go_to_memory(opened.code, opened.why);
+  }
+  main_ = std::move(opened.database);
+  carry_over();
+  return true;
+}
+
+bool SqliteStore::go_to_memory(const char* code, const std::string& why) {
+  if (options_.must_be_file && main_) return false;
+  base_ = std::move(main_);
+  main_ = open_memory();
+  main_is_file_ = false;
+  state_ = "memory only: " + why;
+  warn(code, why + "; results are kept in memory from here on");
+  carry_over();
+  return true;
+}
+
+void SqliteStore::carry_over() {
+  Transaction transaction(*main_);
+  for (auto& [number, study] : studies_)
+    study.id = insert_study(*main_, ensure_key(*main_, study.key, now()), study.row, this_process(), now());
+  for (const auto& [key, active] : leases_) adopt_lease(*main_, active.lease, active.request, now());
+  transaction.commit();
+}
+
+Result<Claim> SqliteStore::claim(const key::TuningKey& key, std::chrono::milliseconds budget, bool force) {
+  return run(Wait::work, Access::write, [&](Database& database) {
+    const int below = read_base([&](Database& base) { return winner_state(base, key.sha256); }).value_or(0);
+    Claim claim;
+    claim.state = Claim::State::answered;
+    if (below == 2 || (below == 1 && !force)) return claim;
+    const LeaseRequest request{key.sha256, budget, force, this_process()};
+    claim = store::claim(database, request, now());
+    if (claim.state == Claim::State::acquired) leases_[key.sha256] = {claim.lease, request};
+    return claim;
+  });
+}
+
+Result<void> SqliteStore::renew(const Lease& lease) {
+  return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
+    Transaction transaction(database);
+    if (!renew_lease(database, lease, now())) return lost(database, lease, now());
+    transaction.commit();
+    return {};
+  }));
+}
+
+Result<void> SqliteStore::release(const Lease& lease) {
+  return plain(run(Wait::work, Access::write, [&](Database& database) {
+    release_lease(database, lease);
+    leases_.erase(lease.key_sha256);
+    return Done{};
+  }));
+}
+
+Result<int64_t> SqliteStore::begin_study(const key::TuningKey& key, const StudyRow& study) {
+  return run(Wait::work, Access::write, [&](Database& database) {
+    Transaction transaction(database);
+    const int64_t id = insert_study(database, ensure_key(database, key, now()), study, this_process(), now());
+    transaction.commit();
+    // After a change of files a number may have been given out before.
+    const int64_t number = studies_.empty() ? id : std::max(id, studies_.rbegin()->first + 1);
+    studies_[number] = {key, study, id};
+    return number;
+  });
+}
+
+Result<void> SqliteStore::add_trial(int64_t study, const Lease& lease, const TrialRow& trial) {
+  return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
+    const auto active = studies_.find(study);
+    Transaction transaction(database);
+    insert_trial(database, active == studies_.end() ? study : active->second.id, trial, now());
+    const bool held = renew_lease(database, lease, now());
+    transaction.commit();
+    if (held) return {};
+    return Failure{"the trial was kept, but " + lost(database, lease, now()).message + ": stop this study"};
+  }));
+}
+
+Result<void> SqliteStore::end_study(int64_t study, const Lease& lease, const StudyEnd& end,
+                                    const std::optional<WinnerRow>& winner) {
+  return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
+    const auto active = studies_.find(study);
+    const int64_t id = active == studies_.end() ? study : active->second.id;
+    Result<void> result;
+    {
+      Transaction transaction(database);
+      std::string key_sha256;
+      const int64_t key_id = key_of_study(database, id, key_sha256);
+      if (key_id == 0) return Failure{"study " + std::to_string(study) + " is not in the database"};
+      const Failure theirs = lost(database, lease, now());
+      const bool held = lease.key_sha256 == key_sha256 && release_lease(database, lease);
+      if (winner && !held) {
+        result = Failure{"the result of study " + std::to_string(study) + " was dropped: " + theirs.message};
+        close_study(database, id, {"cancelled", theirs.message}, now());
+      } else {
+        if (winner) put_winner(database, key_id, id, *winner, now());
+        close_study(database, id, end, now());
+      }
+      drop_losers_cubins(database, id);
+      transaction.commit();
+    }
+    if (active != studies_.end()) studies_.erase(active);
+    leases_.erase(lease.key_sha256);
+    keep_tidy();
+    return result;
+  }));
+}
+
+void SqliteStore::keep_tidy() {
+  if (!main_is_file_) return;
+  try {
+    main_->wait_at_most_ms(0);
+    if (main_->integer("PRAGMA freelist_count") > kTidyFreePages) main_->execute("PRAGMA incremental_vacuum");
+    main_->execute("PRAGMA wal_checkpoint(TRUNCATE)");
+  } catch (const SqliteError&) {
+    // Best effort: whoever is next does it.
+  }
+}
+
+}  // namespace jitune::store

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <mutex>
+
+#include "store/open.hpp"
+#include "store/rows.hpp"
+#include "store/store.hpp"
+
+namespace jitune::store {
+
+/// The Store on SQLite. What is written goes to `main_`: the file, or a database in memory where the file can't be
+/// written. In the latter case reads go on to `base_`, the file as it can still be read, where there is one.
+/// When the file fails under way (full, gone, damaged) the running studies and leases are carried over to what takes
+/// its place, so that whoever tunes does not notice.
+class SqliteStore final : public Store {
+ public:
+  SqliteStore(OpenOptions options, std::string path);
+  ~SqliteStore() override;
+  SqliteStore(const SqliteStore&) = delete;
+  SqliteStore& operator=(const SqliteStore&) = delete;
+
+  /// Opens the file or falls back to memory. Called once.
+  Result<void> start();
+
+  std::string path() const override;
+  bool in_memory() const override;
+  Result<std::optional<WinnerRow>> find_winner(const std::string& key_sha256) override;
+  Result<std::optional<WinnerRow>> find_compatible(const key::TuningKey& key) override;
+  Result<std::vector<KeyRow>> find_related(const key::TuningKey& key) override;
+  Result<void> record_miss(const key::TuningKey& key, const std::string& exact_problem,
+                           const std::string& device) override;
+  Result<std::optional<ArtifactRow>> find_artifact(const std::string& build_sha256) override;
+  Result<std::vector<ArtifactRow>> find_artifacts(const std::vector<std::string>& build_sha256) override;
+  Result<void> put_artifact(const ArtifactRow& artifact, const key::SourceHash& source,
+                            const std::string& source_text) override;
+  Result<std::optional<std::string>> known_failure(const std::string& build_sha256,
+                                                   const std::string& problem) override;
+  Result<void> record_failure(const std::string& build_sha256, const std::string& problem, const std::string& status,
+                              const std::string& error) override;
+  Result<Claim> claim(const key::TuningKey& key, std::chrono::milliseconds budget, bool force) override;
+  Result<void> renew(const Lease& lease) override;
+  Result<void> release(const Lease& lease) override;
+  Result<int64_t> begin_study(const key::TuningKey& key, const StudyRow& study) override;
+  Result<void> add_trial(int64_t study, const Lease& lease, const TrialRow& trial) override;
+  Result<std::vector<TrialRow>> trials_of(const std::string& key_sha256) override;
+  Result<void> end_study(int64_t study, const Lease& lease, const StudyEnd& end,
+                         const std::optional<WinnerRow>& winner) override;
+  Result<std::vector<KeyRow>> list(const std::string& kernel) override;
+  Result<std::vector<KeyRow>> find_keys(const std::string& prefix) override;
+  Result<std::vector<TrialRow>> trials_of_study(int64_t study) override;
+  Result<std::vector<MissRow>> misses() override;
+  Result<std::string> source_of(const std::string& source_sha256) override;
+  Result<Health> health() override;
+  std::optional<Toolchain> find_toolchain(const Toolchain& stat_tuple) override;
+  void put_toolchain(const Toolchain& toolchain) override;
+
+ private:
+  enum class Wait : uint8_t { launch, work };  ///< 200 ms or 5 s, for our own lock and for the file's
+  enum class Access : uint8_t { read, write };
+
+  struct ActiveStudy {
+    key::TuningKey key;
+    StudyRow row;
+    int64_t id = 0;  ///< where it is now; callers go on using the number that begin_study gave them
+  };
+  struct ActiveLease {
+    Lease lease;
+    LeaseRequest request;
+  };
+
+  /// Runs work(main_) under the lock. Trouble with the file is met as the class comment says and the work tried again.
+  template <class Work>
+  auto run(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))>;
+  /// As run, for reading. What `work` finds in the base, if there is one, is given to `merge(T& found, T below)`.
+  template <class Work, class Merge>
+  auto read(Wait wait, Work work, Merge merge) -> Result<decltype(work(std::declval<Database&>()))>;
+  template <class Work>
+  auto read_base(Work work) -> std::optional<decltype(work(std::declval<Database&>()))>;
+
+  bool lock_within(Wait wait, std::unique_lock<std::mutex>& lock);
+  std::string why_not_usable(Access access) const;  ///< "" when it is
+  bool recover(const SqliteError& error);           ///< whether the work should be tried again
+  bool replace_file();                              ///< opens the path anew
+  bool go_to_memory(const char* code, const std::string& why);
+  void carry_over();
+  Failure failure(const SqliteError& error) const;
+  template <class Find>
+  Result<std::optional<WinnerRow>> winner_by(Find find);
+  void note_use(const FoundWinner& found);      ///< once a day
+  void drop_if_damaged(ArtifactRow& artifact);  ///< checks the cubin and warns
+  void keep_tidy();
+  void warn(const char* code, const std::string& text);
+  int64_t now() const;
+
+  OpenOptions options_;
+  std::string path_;  ///< resolved; "" for memory
+  pid_t pid_;
+  mutable std::mutex mutex_;
+  std::optional<Database> main_, base_;
+  bool main_is_file_ = false;
+  bool refuses_writes_ = false;  ///< opened for reading only
+  std::string state_ = "ok";
+  std::map<int64_t, ActiveStudy> studies_;
+  std::map<std::string, ActiveLease> leases_;  ///< by key
+};
+
+}  // namespace jitune::store
