@@ -49,10 +49,10 @@ enum class ArgKind : uint8_t { in, out, inout, zeroed, scratch, scalar, tensor_m
 struct Fill {
   enum class Kind : uint8_t { none, normal, uniform, integers, indices, zeros, ones, constant, file };
   Kind kind = Kind::none;
-  double low = 0;             ///< mean for normal, lower bound for uniform and integers, the value for constant
-  double high = 0;            ///< standard deviation for normal, upper bound (included for integers) otherwise
-  std::string bound = {};     ///< indices: an expression; values lie in [0, bound)
-  std::string path = {};      ///< file: raw little-endian elements
+  double low = 0;          ///< mean for normal, lower bound for uniform and integers, the value for constant
+  double high = 0;         ///< standard deviation for normal, upper bound (included for integers) otherwise
+  std::string bound = {};  ///< indices: an expression; values lie in [0, bound)
+  std::string path = {};   ///< file: raw little-endian elements
 
   static Fill normal(double mean, double deviation) { return {Kind::normal, mean, deviation, {}, {}}; }
   static Fill uniform(double low, double high) { return {Kind::uniform, low, high, {}, {}}; }
@@ -66,7 +66,7 @@ struct Fill {
 
 /// How far an output may be from the reference's: |a - b| <= atol + rtol * |b| for all but a share of the elements.
 struct Tolerance {
-  bool exact = true;      ///< compare bytes; the rest is not looked at
+  bool exact = true;  ///< compare bytes; the rest is not looked at
   double rtol = 0;
   double atol = 0;
   double mismatch = 0;    ///< share of elements that may differ, 0 to 1
@@ -79,12 +79,12 @@ struct Tolerance {
 struct Arg {
   ArgKind kind = ArgKind::in;
   std::string name;
-  std::string type;            ///< a type word, the name of a problem value that holds one, or `bytes`
-  std::string count = {};      ///< buffers and symbols: an expression, in elements
-  std::string value = {};      ///< scalars: an expression, or a decimal number for floating types
+  std::string type;        ///< a type word, the name of a problem value that holds one, or `bytes`
+  std::string count = {};  ///< buffers and symbols: an expression, in elements
+  std::string value = {};  ///< scalars: an expression, or a decimal number for floating types
   Fill fill = {};
   std::optional<Tolerance> tolerance = {};  ///< outputs; unset: exact for integers, 1e-2 / 1e-3 for floating types
-  bool pass = true;            ///< false: not a kernel parameter (a buffer that is only seen through a tensor_map)
+  bool pass = true;  ///< false: not a kernel parameter (a buffer that is only seen through a tensor_map)
   // tensor_map only
   std::string over = {};                        ///< the buffer arg that it describes
   std::vector<std::string> dims = {};           ///< expressions, innermost first, in elements
@@ -135,9 +135,9 @@ enum class Macros : uint8_t { after_includes, before_includes };
 /// A kernel: source, space, launch geometry, args and the author's own choice of config.
 struct KernelDefinition {
   std::string name;
-  std::string source_file = {};  ///< a path; relative ones start at base_directory
-  std::string source_text = {};  ///< instead of source_file
-  std::string entry;             ///< `k<{T}, {BLOCK}>` for a template, `k` for an extern "C" kernel
+  std::string source_file = {};           ///< a path; relative ones start at base_directory
+  std::string source_text = {};           ///< instead of source_file
+  std::string entry;                      ///< `k<{T}, {BLOCK}>` for a template, `k` for an extern "C" kernel
   std::vector<std::string> include = {};  ///< directories for #include
   std::vector<CompileOption> options = {};
   std::vector<ProblemValue> problem = {};
@@ -155,7 +155,8 @@ struct KernelDefinition {
 };
 
 inline Arg in(std::string name, std::string type, std::string count, Fill fill = Fill::normal(0, 1)) {
-  return {.kind = ArgKind::in, .name = std::move(name), .type = std::move(type), .count = std::move(count), .fill = fill};
+  return {
+      .kind = ArgKind::in, .name = std::move(name), .type = std::move(type), .count = std::move(count), .fill = fill};
 }
 inline Arg out(std::string name, std::string type, std::string count, std::optional<Tolerance> tolerance = {}) {
   return {.kind = ArgKind::out,
@@ -190,8 +191,11 @@ inline Arg scalar(std::string name, std::string type, std::string value) {
 }
 /// A `__constant__` or `__device__` variable of the module called `name`.
 inline Arg symbol(std::string name, std::string type, std::string count, Fill fill = Fill::normal(0, 1)) {
-  return {
-      .kind = ArgKind::symbol, .name = std::move(name), .type = std::move(type), .count = std::move(count), .fill = fill};
+  return {.kind = ArgKind::symbol,
+          .name = std::move(name),
+          .type = std::move(type),
+          .count = std::move(count),
+          .fill = fill};
 }
 
 /// Reads the kernel definitions of a TOML file, in file order. Blocks for the reading of two small files.

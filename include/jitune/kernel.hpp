@@ -32,8 +32,8 @@ class JITUNE_API Problem {
  public:
   static constexpr size_t kMaxValues = 16;
 
-  /// Changes one value. Throws Error{bad_problem} when the kernel knows no such value; its message lists those it knows.
-  /// A word that was never seen before is remembered by the kernel, which allocates.
+  /// Changes one value. Throws Error{bad_problem} when the kernel knows no such value; its message lists those it
+  /// knows. A word that was never seen before is remembered by the kernel, which allocates.
   Problem& set(const char* name, const Value& value);
 
   /// The track of launches with this problem, instead of the Tuner's; JITUNE_TRACK=heuristic still wins.
@@ -49,10 +49,10 @@ class JITUNE_API Problem {
  private:
   friend class UntypedKernel;
   friend class runtime::KernelState;
-  const void* kernel_ = nullptr;                        // identity only, never followed
-  std::weak_ptr<runtime::KernelState> names_;           // for set()
-  std::array<int64_t, kMaxValues> values_{};            // integers, bools and numbers of words
-  std::array<uint8_t, kMaxValues> kinds_{};             // 0: not set yet
+  const void* kernel_ = nullptr;               // identity only, never followed
+  std::weak_ptr<runtime::KernelState> names_;  // for set()
+  std::array<int64_t, kMaxValues> values_{};   // integers, bools and numbers of words
+  std::array<uint8_t, kMaxValues> kinds_{};    // 0: not set yet
   uint8_t count_ = 0;
   std::optional<Track> track_;
 };
@@ -67,10 +67,10 @@ struct ArgumentType {
 
 /// A kernel whose arguments are checked at run time. Kernel<void(Args...)> checks them at compile time and at define.
 ///
-/// Thread-safety: launches, prepare and choice may be called from any threads at once. The kernel may be moved, not while
-/// in use. Context and stream: a launch uses the context that is current on the calling thread (cudaSetDevice makes the
-/// primary one current); `stream` must belong to it. Each context gets its own loaded module, kept as long as the
-/// context lives, since captured graphs may hold its function.
+/// Thread-safety: launches, prepare and choice may be called from any threads at once. The kernel may be moved, not
+/// while in use. Context and stream: a launch uses the context that is current on the calling thread (cudaSetDevice
+/// makes the primary one current); `stream` must belong to it. Each context gets its own loaded module, kept as long as
+/// the context lives, since captured graphs may hold its function.
 class JITUNE_API UntypedKernel {
  public:
   /// Validates the definition and reads its sources. Throws Error{bad_definition} or Error{bad_expression}.
@@ -88,11 +88,11 @@ class JITUNE_API UntypedKernel {
   /// that the next launch of this problem does nothing but launch. Throws as launch does.
   void prepare(const Problem& problem, Stream stream = nullptr);
 
-  /// Launches with one pointer to a value per argument, in the definition's order: buffers (those with pass = false too)
-  /// and scalars; scratch, tensor maps and symbols are jitune's own.
-  /// The first launch of a problem may block: to look up (milliseconds), to compile (as long as NVRTC takes) and on the
-  /// track `tune` up to first_call_budget; later ones only launch. Throws Error with bad_problem, bad_arguments,
-  /// no_runnable_config, not_prepared (the stream is being captured into a graph) or launch_failed.
+  /// Launches with one pointer to a value per argument, in the definition's order: buffers (those with pass = false
+  /// too) and scalars; scratch, tensor maps and symbols are jitune's own. The first launch of a problem may block: to
+  /// look up (milliseconds), to compile (as long as NVRTC takes) and on the track `tune` up to first_call_budget; later
+  /// ones only launch. Throws Error with bad_problem, bad_arguments, no_runnable_config, not_prepared (the stream is
+  /// being captured into a graph) or launch_failed.
   void launch(Stream stream, const Problem& problem, std::span<const void* const> arguments);
 
   /// What a launch of this problem uses in the current context. Looks it up first if need be; never tunes.
@@ -112,9 +112,11 @@ class JITUNE_API UntypedKernel {
 namespace detail {
 
 template <class T, class = void>
-inline constexpr size_t kSizeOf = 0;
+inline constexpr size_t kSizeOf = 0;  // incomplete types
 template <class T>
 inline constexpr size_t kSizeOf<T, std::void_t<decltype(sizeof(T))>> = sizeof(T);
+template <>
+inline constexpr size_t kSizeOf<void> = 0;
 
 template <class T>
 constexpr ArgumentType argument_type() {

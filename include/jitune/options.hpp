@@ -11,10 +11,10 @@ namespace jitune {
 
 /// How a launch gets its config.
 enum class Track : uint8_t {
-  heuristic,   ///< the default config, always; looks nothing up
-  lookup,      ///< the stored winner, else the default config; records misses
-  tune,        ///< as lookup; a miss is tuned in the first call, within first_call_budget
-  retune,      ///< as tune, even if a winner is stored (pinned ones excepted)
+  heuristic,  ///< the default config, always; looks nothing up
+  lookup,     ///< the stored winner, else the default config; records misses
+  tune,       ///< as lookup; a miss is tuned in the first call, within first_call_budget
+  retune,     ///< as tune, even if a winner is stored (pinned ones excepted)
 };
 
 /// The word for a track, `lookup` for instance. Never null.

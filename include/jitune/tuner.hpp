@@ -16,8 +16,8 @@ class KernelState;
 /// Owns what tuning needs: the database, the search for NVRTC, compile and measuring workers. Reads the environment
 /// once, when it is made. Makes no CUDA call and starts no process before a launch needs one.
 ///
-/// Thread-safety: any number of threads may use kernels of one Tuner at once. Lifetime: a Kernel used after its Tuner is
-/// gone throws Error{lifetime}. Make it after daemonising; after fork() only the parent may use it.
+/// Thread-safety: any number of threads may use kernels of one Tuner at once. Lifetime: a Kernel used after its Tuner
+/// is gone throws Error{lifetime}. Make it after daemonising; after fork() only the parent may use it.
 class JITUNE_API Tuner {
  public:
   /// Opens the database (a few milliseconds). Trouble with it is one warning, and results stay in memory.
@@ -28,8 +28,8 @@ class JITUNE_API Tuner {
   Tuner(Tuner&&) noexcept;
   Tuner& operator=(Tuner&&) noexcept;
 
-  Track track() const;            ///< after JITUNE_TRACK
-  std::string database() const;   ///< path in use; "" when results are kept in memory only
+  Track track() const;           ///< after JITUNE_TRACK
+  std::string database() const;  ///< path in use; "" when results are kept in memory only
 
   /// What this Tuner has done so far, over all its kernels.
   struct Statistics {

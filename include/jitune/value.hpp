@@ -44,7 +44,8 @@ JITUNE_API const TypeInfo& type_info(Type type) noexcept;
 /// Null when the word names no type.
 JITUNE_API const TypeInfo* find_type(std::string_view word) noexcept;
 
-/// One value of a param, a default rule or a problem: an int64, a bool, or a word (a type word, or a word of one's own).
+/// One value of a param, a default rule or a problem: an int64, a bool, or a word (a type word, or a word of one's
+/// own).
 class JITUNE_API Value {
  public:
   Value() : state_(int64_t{0}) {}

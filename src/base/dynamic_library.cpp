@@ -18,6 +18,8 @@ Result<DynamicLibrary> DynamicLibrary::open(const std::string& path) {
   return library;
 }
 
-void* DynamicLibrary::find(const char* name) const { return ::dlsym(handle_, name); }
+void* DynamicLibrary::find(const char* name) const {
+  return ::dlsym(handle_, name);
+}
 
 }  // namespace jitune

@@ -9,7 +9,8 @@ std::string sentence(const std::string& message, const std::string& kernel, cons
   std::string out = kernel.empty() ? message : "kernel '" + kernel + "': " + message;
   if (!text.empty()) {
     out += "\n  " + text;
-    if (column > 0) out += "\n  " + std::string(static_cast<size_t>(column - 1), ' ') + "^ column " + std::to_string(column);
+    if (column > 0)
+      out += "\n  " + std::string(static_cast<size_t>(column - 1), ' ') + "^ column " + std::to_string(column);
   }
   return out;
 }
@@ -18,16 +19,26 @@ std::string sentence(const std::string& message, const std::string& kernel, cons
 
 const char* to_string(ErrorCode code) noexcept {
   switch (code) {
-    case ErrorCode::bad_definition: return "bad_definition";
-    case ErrorCode::bad_expression: return "bad_expression";
-    case ErrorCode::bad_problem: return "bad_problem";
-    case ErrorCode::bad_arguments: return "bad_arguments";
-    case ErrorCode::no_runnable_config: return "no_runnable_config";
-    case ErrorCode::not_prepared: return "not_prepared";
-    case ErrorCode::launch_failed: return "launch_failed";
-    case ErrorCode::bad_options: return "bad_options";
-    case ErrorCode::lifetime: return "lifetime";
-    case ErrorCode::no_gpu: return "no_gpu";
+    case ErrorCode::bad_definition:
+      return "bad_definition";
+    case ErrorCode::bad_expression:
+      return "bad_expression";
+    case ErrorCode::bad_problem:
+      return "bad_problem";
+    case ErrorCode::bad_arguments:
+      return "bad_arguments";
+    case ErrorCode::no_runnable_config:
+      return "no_runnable_config";
+    case ErrorCode::not_prepared:
+      return "not_prepared";
+    case ErrorCode::launch_failed:
+      return "launch_failed";
+    case ErrorCode::bad_options:
+      return "bad_options";
+    case ErrorCode::lifetime:
+      return "lifetime";
+    case ErrorCode::no_gpu:
+      return "no_gpu";
   }
   return "unknown";
 }

@@ -51,7 +51,9 @@ FieldHasher& FieldHasher::field(std::string_view label, std::string_view value) 
   return *this;
 }
 
-FieldHasher& FieldHasher::field(std::string_view label, long long value) { return field(label, std::to_string(value)); }
+FieldHasher& FieldHasher::field(std::string_view label, long long value) {
+  return field(label, std::to_string(value));
+}
 
 std::string FieldHasher::finish() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};

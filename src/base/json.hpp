@@ -9,6 +9,8 @@ namespace jitune {
 using Json = nlohmann::json;
 
 /// Canonical text: sorted names, no spaces, integers as integers; bytes that are not UTF-8 become U+FFFD.
-inline std::string canonical(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+inline std::string canonical(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace jitune

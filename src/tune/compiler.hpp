@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/clock.hpp"
 #include "compile/nvrtc.hpp"
 #include "key/key.hpp"
 #include "pool/pool.hpp"
@@ -34,6 +35,7 @@ struct Compiled {
   CompileJob job;
   store::ArtifactRow artifact;  ///< status ok: with its cubin
   bool from_store = false;      ///< nothing was compiled
+  bool not_run = false;         ///< cancelled, or no worker could be started: says nothing about the config
 };
 
 /// The build cache in front of the compile workers. Safe from any thread.
@@ -52,7 +54,8 @@ class Compiler {
   explicit Compiler(Options options);
   ~Compiler();
 
-  /// Blocks until the job is done: at most the timeout, twice where a crash is retried.
+  /// Blocks until the job is done: at most the timeout, twice where a crash is retried. Where no worker can be started,
+  /// compiles in this process, with a warning.
   Compiled compile(CompileJob job);
 
   /// Compilations in flight, delivered as they finish, in any order. Destroying it cancels the rest.
@@ -78,13 +81,13 @@ class Compiler {
   void warm_up(int count);
 
   int width() const { return options_.width; }
-  int spawned() const;      ///< workers started so far
+  int spawned() const;                                ///< workers started so far
   int compilations() const { return compilations_; }  ///< jobs that really went to NVRTC
   const compile::NvrtcFile& nvrtc() const { return options_.nvrtc; }
 
  private:
   std::optional<Compiled> from_store(const CompileJob& job);
-  void start(CompileJob job, bool retry, std::function<void(Compiled)> done);
+  uint64_t start(CompileJob job, bool retry, std::function<void(Compiled)> done);
   void finish(CompileJob job, bool retry, pool::Reply reply, std::function<void(Compiled)> done);
   Compiled compile_here(CompileJob job);
   void keep(const Compiled& compiled);

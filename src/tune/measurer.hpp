@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/log.hpp"
 #include "measure/protocol.hpp"
@@ -19,6 +20,7 @@ class Measurer {
   struct Options {
     std::string worker;
     std::string device_uuid;
+    bool keep_worker = false;  ///< between studies: for a program that does nothing else with the GPU
     Log* log = nullptr;
   };
   explicit Measurer(Options options);
@@ -28,27 +30,30 @@ class Measurer {
   void warm_up();
 
   /// Takes the GPU for this study (one measurer per GPU on the machine: a lock file named by UUID, waited for until
-  /// `deadline`), and sets up buffers. `reference` is the config whose outputs the others are compared with.
+  /// `deadline`), and sets up buffers.
   struct Begun {
     bool ok = false;
     bool out_of_memory = false;
     std::string error;
-    measure::TrialReply reference;  ///< how the reference itself did
   };
-  Begun begin(const measure::Setup& setup, const measure::Candidate& reference, Clock::time_point deadline);
+  Begun begin(const measure::Setup& setup, Clock::time_point deadline);
 
-  /// Makes a later candidate the reference, where the first one failed.
+  /// Runs a candidate and, if it is good, makes its outputs what later ones are compared with.
   measure::TrialReply set_reference(const measure::Candidate& candidate, std::chrono::milliseconds limit);
 
   measure::TrialReply trial(const measure::Candidate& candidate, double bound_us, std::chrono::milliseconds limit);
-  measure::RematchReply rematch(std::vector<measure::Candidate> candidates, int rounds, std::chrono::milliseconds limit);
+  measure::RematchReply rematch(std::vector<measure::Candidate> candidates, int rounds,
+                                std::chrono::milliseconds limit);
   Result<space::KernelFacts> facts(const measure::FactsRequest& request);
 
-  /// Ends the study: frees buffers (the worker ends) and lets go of the GPU.
+  /// Ends the study: lets go of the GPU and, unless the worker is kept, frees its memory by ending it.
   void end();
+
+  int spawned() const { return pool_->spawned(); }  ///< workers started so far
 
   /// False after a worker could not be killed or set up again: the study must end.
   bool usable() const { return usable_; }
+  const std::string& trouble() const { return setup_error_; }  ///< why not
 
  private:
   bool ensure_ready();
@@ -56,8 +61,8 @@ class Measurer {
 
   Options options_;
   std::unique_ptr<pool::Pool> pool_;
-  std::mutex study_mutex_;
-  std::unique_lock<std::mutex> study_lock_;
+  std::timed_mutex study_mutex_;
+  std::unique_lock<std::timed_mutex> study_lock_;
   UniqueFd device_lock_;
   measure::Setup setup_;
   std::optional<measure::Candidate> reference_;

@@ -20,14 +20,15 @@ class Measurer;
 
 struct ServiceOptions {
   store::Store::OpenOptions store;
-  std::string nvrtc;          ///< Options::nvrtc or JITUNE_NVRTC; "" searches
-  std::string worker;         ///< Options::worker
-  std::string worker_env;     ///< JITUNE_WORKER
+  std::string nvrtc;       ///< Options::nvrtc or JITUNE_NVRTC; "" searches
+  std::string worker;      ///< Options::worker
+  std::string worker_env;  ///< JITUNE_WORKER
   std::string cuda_home, cuda_path;
-  int compile_workers = 0;    ///< 0: pool::default_width()
+  int compile_workers = 0;  ///< 0: pool::default_width()
   std::chrono::milliseconds compile_timeout{60000};
+  bool keep_measuring_worker = false;  ///< between studies
   measure::Policy policy;
-  Log* log = nullptr;         ///< outlives the services
+  Log* log = nullptr;  ///< outlives the services
 };
 
 /// What tuning is done with: the store, NVRTC, compile workers, measuring workers. Everything but the store is found or
@@ -48,11 +49,14 @@ class Services {
 
   Result<std::string> worker();  ///< path of jitune-worker
 
-  /// Build cache and compile workers. Fails when there is no NVRTC; without a worker program it compiles in this process.
+  /// Build cache and compile workers. Fails when there is no NVRTC; without a worker program it compiles in this
+  /// process.
   Result<Compiler*> compiler();
 
   /// The measuring side for one GPU. Fails when there is no worker program.
   Result<Measurer*> measurer(const std::string& device_uuid);
+
+  int workers_started() const;  ///< compile and measuring workers, so far
 
   /// Source hash of the instance's form, remembered as long as the services live.
   Result<key::SourceHash> source_hash(const space::Instance& instance);

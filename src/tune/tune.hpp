@@ -34,24 +34,28 @@ struct Request {
   key::TuningKey key;
   std::chrono::milliseconds budget{0};  ///< 0: until the space is used up
   bool force = false;                   ///< tune although a winner is stored, and measure every config again
+  bool resume = false;                  ///< tune although a winner is stored, but only what was not tried yet
   uint64_t seed = 1;
-  std::vector<measure::DataSource> data;  ///< by arg, from a caller; empty: fills
+  std::vector<measure::DataSource> data;                         ///< by arg, from a caller; empty: fills
   std::vector<std::pair<size_t, std::vector<uint8_t>>> scalars;  ///< the caller's own values, by arg
-  std::function<void(const Progress&)> on_progress;      ///< after each trial, on the calling thread
-  std::function<void(const store::TrialRow&)> on_trial;  ///< likewise
-  std::function<bool()> cancelled;                       ///< asked between trials
+  std::function<void(const Progress&)> on_progress;              ///< after each trial, on the calling thread
+  std::function<void(const store::TrialRow&)> on_trial;          ///< likewise
+  std::function<bool()> cancelled;                               ///< asked between trials
 };
 
 /// What came of it.
 struct Outcome {
-  std::string outcome;  ///< won, default_kept, no_valid_config, cancelled, budget, out_of_memory, error; or `held`
-  std::string note;     ///< the reason, where there is something to explain
-  std::optional<store::WinnerRow> winner;  ///< the answer to launch now, published or (budget, cancelled) the best verified
+  /// won, default_kept, no_valid_config, cancelled, budget, out_of_memory, error; or `held` (another process tunes this
+  /// key) or `answered` (a winner is stored already), where no study was made.
+  std::string outcome;
+  std::string note;  ///< the reason, where there is something to explain
+  std::optional<store::WinnerRow>
+      winner;  ///< the answer to launch now, published or (budget, cancelled) the best verified
   int trials = 0, ok = 0, failed = 0, early_stopped = 0;
-  int compilations = 0;      ///< that really went to NVRTC
+  int compilations = 0;  ///< that really went to NVRTC
   double wall_ms = 0;
-  double compile_ms = 0;     ///< from the start until the last artifact was there
-  double measure_ms = 0;     ///< spent waiting for the measuring worker
+  double compile_ms = 0;  ///< from the start until the last artifact was there
+  double measure_ms = 0;  ///< spent waiting for the measuring worker
 };
 
 /// Tunes one key: the whole flow, readable from top to bottom in tune.cpp. Blocks for at most budget plus one deadline.

@@ -1,6 +1,4 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
-#include "support/support.hpp"
-
 #include <stdlib.h>
 #include <sys/wait.h>
 
@@ -10,6 +8,8 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+
+#include "support/support.hpp"
 
 namespace jitune::test {
 

@@ -6,7 +6,8 @@
 
 namespace jitune::test {
 
-/// Makes an empty directory of its own; removed at the end, but kept and named when a REQUIRE failed or JITUNE_KEEP is set.
+/// Makes an empty directory of its own; removed at the end, but kept and named when a REQUIRE failed or JITUNE_KEEP is
+/// set.
 class TempDir {
  public:
   TempDir();

@@ -1,0 +1,119 @@
+#include "runtime/caller_data.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "base/fd.hpp"
+
+namespace jitune::runtime {
+namespace {
+
+CUdeviceptr address_of(const void* argument) {
+  CUdeviceptr address = 0;
+  std::memcpy(&address, argument, sizeof address);
+  return address;
+}
+
+bool is_from_caller(const space::ArgSpec& arg) {
+  return arg.kind != ArgKind::scratch && arg.kind != ArgKind::tensor_map && arg.kind != ArgKind::symbol;
+}
+
+/// Copies device memory into a fresh shared memory object. Returns its name.
+Result<std::string> copy_to_shared(const gpu::Driver& driver, CUdeviceptr from, size_t bytes) {
+  static std::atomic<unsigned> serial{0};
+  const std::string name = "/jitune-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
+  UniqueFd fd(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd) return Failure{"cannot make shared memory '" + name + "': " + std::strerror(errno)};
+  // posix_fallocate, unlike ftruncate, fails where /dev/shm is too small instead of letting a later write die.
+  if (const int code = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); code != 0) {
+    ::shm_unlink(name.c_str());
+    return Failure{"cannot reserve " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(code)};
+  }
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) {
+    ::shm_unlink(name.c_str());
+    return Failure{std::string("cannot map shared memory: ") + std::strerror(errno)};
+  }
+  const CUresult code = driver.cuMemcpyDtoH(memory, from, bytes);
+  ::munmap(memory, bytes);
+  if (code != CUDA_SUCCESS) {
+    ::shm_unlink(name.c_str());
+    return Failure{driver.describe("copying the caller's buffer", code)};
+  }
+  return name;
+}
+
+}  // namespace
+
+Result<void> check_buffers(const gpu::Driver& driver, const std::vector<space::ArgSpec>& args,
+                           std::span<const void* const> arguments) {
+  size_t caller = 0;
+  for (const auto& arg : args) {
+    if (!is_from_caller(arg)) continue;
+    const void* argument = arguments[caller++];
+    if (!arg.is_buffer() || arg.bytes() == 0) continue;
+    const CUdeviceptr address = address_of(argument);
+    if (address == 0) return Failure{"arg '" + arg.name + "' is a null pointer"};
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    // Memory that the driver can't describe (managed, registered host memory) is the caller's responsibility.
+    if (driver.cuMemGetAddressRange(&base, &size, address) != CUDA_SUCCESS) continue;
+    const size_t left = size - static_cast<size_t>(address - base);
+    if (left < static_cast<size_t>(arg.bytes()))
+      return Failure{"arg '" + arg.name + "' needs " + std::to_string(arg.bytes()) +
+                     " bytes, its allocation has only " + std::to_string(left) + " from there on"};
+  }
+  return {};
+}
+
+Result<CallerData> CallerData::export_from(const gpu::Driver& driver, CUstream stream,
+                                           const std::vector<space::ArgSpec>& args,
+                                           std::span<const void* const> arguments) {
+  if (auto checked = check_buffers(driver, args, arguments); !checked) return checked.failure();
+  // What is queued before the launch may still write to the inputs.
+  if (const CUresult code = driver.cuStreamSynchronize(stream); code != CUDA_SUCCESS)
+    return Failure{driver.describe("waiting for the stream before tuning", code)};
+  CallerData data;
+  data.sources_.resize(args.size());
+  size_t caller = 0;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const auto& arg = args[i];
+    if (!is_from_caller(arg)) continue;
+    const void* argument = arguments[caller++];
+    if (arg.kind == ArgKind::scalar) {
+      const auto* bytes = static_cast<const uint8_t*>(argument);
+      data.scalars_.emplace_back(i, std::vector<uint8_t>(bytes, bytes + arg.element_bytes));
+      continue;
+    }
+    if ((arg.kind != ArgKind::in && arg.kind != ArgKind::inout) || arg.bytes() == 0) continue;
+    const CUdeviceptr address = address_of(argument);
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    CUipcMemHandle handle;
+    auto& source = data.sources_[i];
+    if (driver.cuMemGetAddressRange(&base, &size, address) == CUDA_SUCCESS &&
+        driver.cuIpcGetMemHandle(&handle, base) == CUDA_SUCCESS) {
+      source.kind = measure::DataSource::Kind::ipc;
+      source.ipc_handle.assign(handle.reserved, sizeof handle.reserved);
+      source.offset = static_cast<int64_t>(address - base);
+      continue;
+    }
+    auto name = copy_to_shared(driver, address, static_cast<size_t>(arg.bytes()));
+    if (!name) return Failure{"arg '" + arg.name + "': " + name.error()};
+    source.kind = measure::DataSource::Kind::shared_memory;
+    source.shm_name = *name;
+    data.shared_names_.push_back(std::move(*name));
+  }
+  return data;
+}
+
+CallerData::~CallerData() {
+  for (const auto& name : shared_names_) ::shm_unlink(name.c_str());
+}
+
+}  // namespace jitune::runtime

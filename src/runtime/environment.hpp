@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "base/log.hpp"
+#include "jitune/options.hpp"
+
+namespace jitune::runtime {
+
+/// Options after the environment had its say, and what else is read from it. Read once, when a Tuner is made.
+struct Settings {
+  Options options;
+  bool always_heuristic = false;  ///< JITUNE_TRACK=heuristic: wins over per-launch tracks too
+  std::string database;           ///< resolved path; "" keeps results in memory
+  std::string worker_env;         ///< JITUNE_WORKER
+  std::string cuda_home, cuda_path;
+  Log::Threshold threshold = Log::Threshold::warn;
+  bool log_keys = false;
+};
+
+/// Throws Error{bad_options} naming the variable or option, its value and the values that would do.
+/// Paths become absolute here, so that a later chdir changes nothing. In a set-user-id program JITUNE_WORKER,
+/// JITUNE_NVRTC and JITUNE_DATABASE are ignored.
+Settings read_settings(Options options);
+
+}  // namespace jitune::runtime

@@ -1,0 +1,189 @@
+#include "runtime/kernel_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "gpu/driver.hpp"
+#include "runtime/signature.hpp"
+
+namespace jitune::runtime {
+namespace {
+
+constexpr size_t kMaxArgs = 64;  // Plan keeps a launch's parameters on the stack
+constexpr size_t kMaxTensorMaps = 8;
+
+enum ValueKind : uint8_t { kUnset, kInt, kBool, kWord };
+
+void check_sizes(const KernelDefinition& definition) {
+  if (definition.problem.size() > Problem::kMaxValues)
+    throw Error(ErrorCode::bad_definition,
+                "there are " + std::to_string(definition.problem.size()) + " problem values, at most " +
+                    std::to_string(Problem::kMaxValues) + " fit a Problem",
+                definition.name);
+  auto check_args = [&](const std::vector<Arg>& args) {
+    const auto maps =
+        std::count_if(args.begin(), args.end(), [](const Arg& arg) { return arg.kind == ArgKind::tensor_map; });
+    if (args.size() > kMaxArgs || static_cast<size_t>(maps) > kMaxTensorMaps)
+      throw Error(ErrorCode::bad_definition,
+                  "at most " + std::to_string(kMaxArgs) + " args and " + std::to_string(kMaxTensorMaps) +
+                      " tensor maps can be launched",
+                  definition.name);
+  };
+  check_args(definition.args);
+  for (const auto& variant : definition.variants)
+    if (variant.args) {
+      check_args(*variant.args);
+      // What callers pass can't depend on the device that they happen to run on.
+      const auto own = caller_args(definition.args), other = caller_args(*variant.args);
+      const bool same = std::equal(own.begin(), own.end(), other.begin(), other.end(), [](const Arg* a, const Arg* b) {
+        return a->name == b->name && (a->kind == ArgKind::scalar) == (b->kind == ArgKind::scalar);
+      });
+      if (!same)
+        throw Error(
+            ErrorCode::bad_definition,
+            "the args that callers pass (buffers and scalars) must be the same, in the same order, in every variant",
+            definition.name, variant.when);
+    }
+}
+
+}  // namespace
+
+KernelState::KernelState(std::shared_ptr<TunerState> tuner, KernelDefinition definition) : tuner_(std::move(tuner)) {
+  check_sizes(definition);
+  model_ = space::Model::make(std::move(definition));
+  caller_args_ = caller_args(model_->definition().args).size();
+}
+
+void KernelState::raise(ErrorCode code, const std::string& message) const {
+  throw Error(code, message, model_->name());
+}
+
+Problem KernelState::make_problem(std::initializer_list<std::pair<const char*, Value>> values) {
+  Problem problem;
+  problem.kernel_ = this;
+  problem.names_ = weak_from_this();
+  problem.count_ = static_cast<uint8_t>(model_->problem().size());
+  for (const auto& [name, value] : values) set(problem, name, value);
+  return problem;
+}
+
+void KernelState::set(Problem& problem, const char* name, const Value& value) {
+  const auto& known = model_->problem();
+  const auto found =
+      std::find_if(known.begin(), known.end(), [&](const ProblemValue& each) { return each.name == name; });
+  if (found == known.end()) {
+    std::string names;
+    for (const auto& each : known) names += (names.empty() ? "" : ", ") + each.name;
+    raise(ErrorCode::bad_problem, std::string("there is no problem value '") + name + "'; it has: " + names);
+  }
+  const auto slot = static_cast<size_t>(found - known.begin());
+  if (!value.is_word()) {
+    problem.values_[slot] = value.as_int();
+    problem.kinds_[slot] = value.is_bool() ? kBool : kInt;
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto word = std::find(words_.begin(), words_.end(), value.as_word());
+  problem.values_[slot] = word - words_.begin();
+  problem.kinds_[slot] = kWord;
+  if (word == words_.end()) words_.push_back(value.as_word());
+}
+
+space::ProblemValues KernelState::values_of(const Problem& problem) {
+  space::ProblemValues values;
+  const auto& known = model_->problem();
+  for (size_t i = 0; i < known.size(); ++i) {
+    switch (problem.kinds_[i]) {
+      case kInt:
+        values[known[i].name] = Value(static_cast<long long>(problem.values_[i]));
+        break;
+      case kBool:
+        values[known[i].name] = Value(problem.values_[i] != 0);
+        break;
+      case kWord: {
+        const std::lock_guard lock(mutex_);
+        values[known[i].name] = Value(words_[static_cast<size_t>(problem.values_[i])]);
+        break;
+      }
+      default:
+        raise(ErrorCode::bad_problem, "the problem value '" + known[i].name + "' was not set");
+    }
+  }
+  return values;
+}
+
+Track KernelState::track_of(const Problem& problem) const {
+  const auto& settings = tuner_->settings();
+  if (settings.always_heuristic) return Track::heuristic;
+  return problem.track_.value_or(settings.options.track);
+}
+
+void KernelState::check_usable(const Problem& problem) const {
+  if (!tuner_->is_open()) raise(ErrorCode::lifetime, "it is used after its Tuner was destroyed; keep the Tuner longer");
+  if (is_forked_child())
+    raise(ErrorCode::lifetime, "it is used in a forked child; CUDA and jitune work only in the process that made them");
+  if (problem.kernel_ != this)
+    raise(ErrorCode::bad_problem, problem.kernel_ == nullptr ? "the Problem is empty; make it with Kernel::problem"
+                                                             : "the Problem was made by another kernel");
+}
+
+Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const void* const> arguments,
+                        bool may_tune) {
+  check_usable(problem);
+  const gpu::Driver* driver = driver_.load(std::memory_order_acquire);
+  if (driver == nullptr) {
+    auto loaded = gpu::driver();
+    if (!loaded) raise(ErrorCode::no_gpu, loaded.error());
+    driver = *loaded;
+    driver_.store(driver, std::memory_order_release);
+  }
+  PlanKey key;
+  const CUresult code = driver->cuCtxGetCurrent(&key.context);
+  if (code != CUDA_SUCCESS) raise(ErrorCode::launch_failed, driver->describe("asking for the current context", code));
+  if (key.context == nullptr)
+    raise(ErrorCode::launch_failed,
+          "no CUDA context is current on this thread; call cudaSetDevice or cuCtxSetCurrent before the launch");
+  key.values = problem.values_;
+  key.count = problem.count_;
+  // Kinds are part of a problem's identity: 1, true and the first word share a number.
+  for (size_t i = 0; i < key.count; ++i) {
+    if (problem.kinds_[i] == kUnset) (void)values_of(problem);  // throws, naming the value
+    key.values[i] = static_cast<int64_t>(static_cast<uint64_t>(problem.values_[i]) * 4 + problem.kinds_[i]);
+  }
+  key.heuristic = track_of(problem) == Track::heuristic;
+  if (Plan* known = plans_.find(key); known != nullptr && !known->is_stale()) return *known;
+  Resolver resolver(*this, *driver, key.context, stream, problem, arguments, may_tune);
+  return *plans_.insert(resolver.resolve(key));
+}
+
+void KernelState::launch(CUstream stream, const Problem& problem, std::span<const void* const> arguments) {
+  if (arguments.size() != caller_args_)
+    raise(ErrorCode::bad_arguments, std::to_string(arguments.size()) + " arguments were given, it takes " +
+                                        std::to_string(caller_args_) +
+                                        ": buffers and scalars, in the definition's order");
+  Plan& chosen = plan(stream, problem, arguments, true);
+  const auto launched = chosen.launch(stream, arguments);
+  if (launched.needs_memory)
+    raise(
+        ErrorCode::not_prepared,
+        "the stream is being captured and this kernel has no scratch memory for it yet; call prepare with this stream "
+        "before the capture");
+  if (launched.code != CUDA_SUCCESS)
+    raise(ErrorCode::launch_failed, driver_.load(std::memory_order_relaxed)->describe(launched.what, launched.code));
+  tuner_->launches.fetch_add(1, std::memory_order_relaxed);
+}
+
+void KernelState::set_symbol(const std::string& name, const void* data, size_t bytes) {
+  const auto& args = model_->definition().args;
+  const bool known = std::any_of(args.begin(), args.end(),
+                                 [&](const Arg& arg) { return arg.kind == ArgKind::symbol && arg.name == name; });
+  if (!known) raise(ErrorCode::bad_arguments, "it has no symbol arg '" + name + "'");
+  {
+    const std::lock_guard lock(mutex_);
+    symbols_[name].assign(static_cast<const char*>(data), bytes);
+  }
+  for (Plan* each : plans_.all())
+    if (auto trouble = each->set_symbol(name, data, bytes)) raise(ErrorCode::bad_arguments, trouble.message);
+}
+
+}  // namespace jitune::runtime

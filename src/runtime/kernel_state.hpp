@@ -1,0 +1,98 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "jitune/kernel.hpp"
+#include "runtime/plan_table.hpp"
+#include "runtime/tuner_state.hpp"
+#include "space/instance.hpp"
+
+namespace jitune::runtime {
+
+/// What a kernel's launches share.
+class KernelState : public std::enable_shared_from_this<KernelState> {
+ public:
+  KernelState(std::shared_ptr<TunerState> tuner, KernelDefinition definition);
+
+  const space::Model& model() const { return *model_; }
+
+  // Problems: names and words to numbers and back.
+  Problem make_problem(std::initializer_list<std::pair<const char*, Value>> values);
+  void set(Problem& problem, const char* name, const Value& value);
+  space::ProblemValues values_of(const Problem& problem);
+
+  /// The plan for a problem in the current context, made if there is none. Throws as UntypedKernel::launch does.
+  /// `arguments` may be empty: tuning then uses fills.
+  Plan& plan(CUstream stream, const Problem& problem, std::span<const void* const> arguments, bool may_tune);
+
+  void launch(CUstream stream, const Problem& problem, std::span<const void* const> arguments);
+  void set_symbol(const std::string& name, const void* data, size_t bytes);
+
+  [[noreturn]] void raise(ErrorCode code, const std::string& message) const;
+
+ private:
+  friend class Resolver;
+  Track track_of(const Problem& problem) const;
+  void check_usable(const Problem& problem) const;
+
+  std::shared_ptr<TunerState> tuner_;
+  std::shared_ptr<const space::Model> model_;
+  size_t caller_args_ = 0;
+  std::atomic<const gpu::Driver*> driver_{nullptr};
+  PlanTable plans_;
+  std::mutex mutex_;  // of what follows
+  std::vector<std::string> words_;
+  std::map<std::string, std::string, std::less<>> symbols_;  // set_symbol's latest data
+};
+
+/// Makes the plan of one problem: looks up, tunes if it may, else takes the default config; compiles and loads.
+/// Lives for one slow-path call.
+class Resolver {
+ public:
+  Resolver(KernelState& kernel, const gpu::Driver& driver, CUcontext context, CUstream stream, const Problem& problem,
+           std::span<const void* const> arguments, bool may_tune);
+
+  /// Throws Error{no_runnable_config, not_prepared, bad_problem, launch_failed}.
+  std::unique_ptr<Plan> resolve(const PlanKey& key);
+
+ private:
+  struct Answer {
+    space::Config config;
+    std::optional<store::ArtifactRow> artifact;
+    Choice choice;
+    bool provisional = false;
+  };
+  void bind();
+  std::optional<Answer> look_up();
+  std::optional<Answer> accept(const store::WinnerRow& winner, std::string why);
+  std::optional<Answer> next_best(const std::string& why_not);
+  std::optional<Answer> tune();
+  Answer default_answer(std::string why);
+  std::unique_ptr<Plan> load(const PlanKey& key, Answer answer);
+  std::string load_into(const PlanKey& key, Answer& answer, std::unique_ptr<Plan>& plan);
+
+  KernelState& kernel_;
+  TunerState& tuner_;
+  const gpu::Driver& driver_;
+  CUcontext context_;
+  CUstream stream_;
+  const Problem& problem_;
+  std::span<const void* const> arguments_;
+  bool may_tune_;
+  bool capturing_ = false;
+  Track track_;
+  std::optional<space::Instance> instance_;
+  std::optional<key::TuningKey> key_;
+  std::string why_default_;
+  bool tuned_elsewhere_ = false;
+};
+
+}  // namespace jitune::runtime

@@ -1,0 +1,160 @@
+#include "runtime/plan.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace jitune::runtime {
+namespace {
+
+constexpr std::chrono::seconds kLookAgain{1};
+constexpr size_t kInlineParameters = 64;
+constexpr size_t kInlineMaps = 8;
+
+}  // namespace
+
+uint64_t PlanKey::hash() const noexcept {
+  uint64_t h = reinterpret_cast<uintptr_t>(context) * 0x9E3779B97F4A7C15u + (heuristic ? 1 : 0);
+  for (size_t i = 0; i < count; ++i) {
+    h = (h ^ static_cast<uint64_t>(values[i])) * 0xBF58476D1CE4E5B9u;
+    h ^= h >> 29;
+  }
+  return h;
+}
+
+Plan::Plan(Making making)
+    : key_(making.key),
+      driver_(making.driver),
+      module_(std::move(making.module)),
+      geometry_(making.geometry),
+      choice_(std::move(making.choice)),
+      provisional_(making.provisional),
+      look_again_(Clock::now() + kLookAgain) {
+  module_.keep();  // a captured graph may hold the function for as long as the context lives
+  std::vector<size_t> caller_index(making.args.size(), 0);
+  size_t callers = 0;
+  for (size_t i = 0; i < making.args.size(); ++i) {
+    const auto kind = making.args[i].kind;
+    if (kind == ArgKind::scratch || kind == ArgKind::tensor_map || kind == ArgKind::symbol) continue;
+    caller_index[i] = callers++;
+  }
+  for (size_t i = 0; i < making.args.size(); ++i) {
+    auto& arg = making.args[i];
+    if (arg.kind == ArgKind::symbol) continue;
+    if (arg.kind == ArgKind::scratch) {
+      parameters_.push_back({Parameter::From::scratch, scratch_bytes_.size()});
+      scratch_bytes_.push_back(static_cast<size_t>(arg.bytes()));
+      continue;
+    }
+    if (arg.kind == ArgKind::tensor_map) {
+      parameters_.push_back({Parameter::From::tensor_map, maps_.size()});
+      const auto over = static_cast<size_t>(arg.over);
+      maps_.push_back({arg, making.args[over].type.value_or(Type::uint8), caller_index[over]});
+      continue;
+    }
+    if (arg.kind == ArgKind::zeroed) zeroed_.push_back({caller_index[i], static_cast<size_t>(arg.bytes())});
+    if (arg.pass) parameters_.push_back({Parameter::From::caller, caller_index[i]});
+  }
+  encoded_.resize(maps_.size());
+}
+
+Plan::Launched Plan::scratch_for(CUstream stream, bool may_allocate, const std::vector<CUdeviceptr>*& buffers) {
+  const std::lock_guard lock(mutex_);
+  auto known = scratch_.find(stream);
+  if (known == scratch_.end()) {
+    if (!may_allocate) return {CUDA_SUCCESS, true, {}};
+    std::vector<CUdeviceptr> made;
+    for (const size_t bytes : scratch_bytes_) {
+      CUdeviceptr address = 0;
+      const CUresult code = driver_->cuMemAlloc(&address, std::max<size_t>(bytes, 16));
+      if (code != CUDA_SUCCESS) {
+        for (const CUdeviceptr each : made) driver_->cuMemFree(each);
+        return {code, false, "allocating " + std::to_string(bytes) + " bytes of scratch memory"};
+      }
+      made.push_back(address);
+    }
+    known = scratch_.emplace(stream, std::move(made)).first;
+  }
+  buffers = &known->second;  // stable: unordered_map never moves its elements, and none is ever removed
+  return {};
+}
+
+bool Plan::encode(size_t index, CUdeviceptr base, CUtensorMap& map, Launched& launched) {
+  const std::lock_guard lock(mutex_);
+  Encoded& cached = encoded_[index];
+  if (cached.base != base) {
+    CUtensorMap fresh;
+    const auto trouble = gpu::encode_tensor_map(*driver_, maps_[index].arg, maps_[index].element, base, fresh);
+    if (trouble) {
+      launched = {trouble.code, false, trouble.message};
+      return false;
+    }
+    cached.base = base;
+    cached.map = fresh;
+  }
+  map = cached.map;
+  return true;
+}
+
+Plan::Launched Plan::launch_any(CUstream stream, std::span<const void* const> arguments, void** params) {
+  alignas(64) std::array<CUtensorMap, kInlineMaps> maps;
+  const std::vector<CUdeviceptr>* scratch = nullptr;
+  Launched launched;
+  if (!scratch_bytes_.empty()) {
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    driver_->cuStreamIsCapturing(stream, &capturing);
+    launched = scratch_for(stream, capturing == CU_STREAM_CAPTURE_STATUS_NONE, scratch);
+    if (scratch == nullptr) return launched;
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = parameters_[i];
+    switch (parameter.from) {
+      case Parameter::From::caller:
+        params[i] = const_cast<void*>(arguments[parameter.index]);
+        break;
+      case Parameter::From::scratch:
+        params[i] = const_cast<CUdeviceptr*>(&(*scratch)[parameter.index]);
+        break;
+      case Parameter::From::tensor_map: {
+        CUdeviceptr base = 0;
+        std::memcpy(&base, arguments[maps_[parameter.index].caller], sizeof base);
+        if (!encode(parameter.index, base, maps[parameter.index], launched)) return launched;
+        params[i] = &maps[parameter.index];
+        break;
+      }
+    }
+  }
+  for (const Zeroed& zeroed : zeroed_) {
+    CUdeviceptr address = 0;
+    std::memcpy(&address, arguments[zeroed.caller], sizeof address);
+    const CUresult code = driver_->cuMemsetD8Async(address, 0, zeroed.bytes, stream);
+    if (code != CUDA_SUCCESS) return {code, false, "zeroing an output"};
+  }
+  const CUresult code = gpu::launch(*driver_, module_.function(), geometry_, stream, params);
+  return {code, false, code == CUDA_SUCCESS ? "" : "launching with config " + choice_.config};
+}
+
+Plan::Launched Plan::launch(CUstream stream, std::span<const void* const> arguments) {
+  void* params[kInlineParameters];
+  return launch_any(stream, arguments, params);
+}
+
+Plan::Launched Plan::reserve(CUstream stream) {
+  if (scratch_bytes_.empty()) return {};
+  const std::vector<CUdeviceptr>* buffers = nullptr;
+  return scratch_for(stream, true, buffers);
+}
+
+gpu::Trouble Plan::set_symbol(const std::string& name, const void* data, size_t bytes) {
+  CUdeviceptr address = 0;
+  size_t size = 0;
+  if (auto trouble = module_.symbol(name, address, size)) return trouble;
+  if (size != bytes)
+    return {CUDA_ERROR_INVALID_VALUE,
+            "symbol '" + name + "' has " + std::to_string(size) + " bytes, " + std::to_string(bytes) + " were given"};
+  const CUresult code = driver_->cuMemcpyHtoD(address, data, bytes);
+  if (code != CUDA_SUCCESS) return {code, driver_->describe("copying to symbol '" + name + "'", code)};
+  return {};
+}
+
+}  // namespace jitune::runtime

@@ -1,0 +1,81 @@
+#include "runtime/tuner_state.hpp"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "gpu/driver.hpp"
+#include "jitune/error.hpp"
+#include "tune/compiler.hpp"
+
+namespace jitune::runtime {
+namespace {
+
+std::atomic<bool> forked{false};
+
+void watch_forks() {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+  (void)registered;
+}
+
+tune::ServiceOptions service_options(const Settings& settings, Log& log) {
+  tune::ServiceOptions options;
+  options.store.path = settings.database;
+  options.nvrtc = settings.options.nvrtc;
+  options.worker = settings.options.worker;
+  options.worker_env = settings.worker_env;
+  options.cuda_home = settings.cuda_home;
+  options.cuda_path = settings.cuda_path;
+  options.compile_workers = settings.options.compile_workers;
+  options.compile_timeout = settings.options.compile_timeout;
+  options.log = &log;
+  return options;
+}
+
+}  // namespace
+
+bool is_forked_child() noexcept {
+  return forked.load(std::memory_order_relaxed);
+}
+
+TunerState::TunerState(Settings settings)
+    : settings_(std::move(settings)), log_(settings_.options.log, settings_.threshold, settings_.log_keys) {
+  watch_forks();
+  auto services = tune::Services::open(service_options(settings_, log_));
+  if (!services) throw Error(ErrorCode::bad_options, services.error());
+  services_ = std::move(*services);
+}
+
+TunerState::~TunerState() {
+  if (is_forked_child()) (void)services_.release();  // they belong to the parent; letting go is all a child may do
+}
+
+void TunerState::close() {
+  open_.store(false, std::memory_order_release);
+  // The services stay until the last launch that is under way has let go of this state.
+}
+
+Result<space::DeviceInfo> TunerState::device_of(CUdevice device) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = devices_.find(device); known != devices_.end()) return known->second;
+  }
+  auto driver = gpu::driver();
+  if (!driver) return driver.failure();
+  auto info = gpu::device_info(**driver, device);
+  if (!info) return info;
+  const std::lock_guard lock(mutex_);
+  return devices_.emplace(device, std::move(*info)).first->second;
+}
+
+bool TunerState::begin_tuning(const std::string& key_sha256) {
+  const std::lock_guard lock(mutex_);
+  return tuning_.insert(key_sha256).second;
+}
+
+void TunerState::end_tuning(const std::string& key_sha256) {
+  const std::lock_guard lock(mutex_);
+  tuning_.erase(key_sha256);
+}
+
+}  // namespace jitune::runtime

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+#include "runtime/environment.hpp"
+#include "space/device.hpp"
+#include "tune/services.hpp"
+
+namespace jitune::runtime {
+
+/// What a Tuner shares with its kernels. Kernels keep it alive, but only a Tuner that is still there makes it `open`.
+class TunerState {
+ public:
+  explicit TunerState(Settings settings);
+  ~TunerState();
+
+  /// Ends workers and closes the database; launches fail from here on with Error{lifetime}.
+  void close();
+  bool is_open() const { return open_.load(std::memory_order_acquire); }
+
+  const Settings& settings() const { return settings_; }
+  Log& log() { return log_; }
+  tune::Services& services() { return *services_; }
+
+  /// Facts about the device of a context, asked of the driver once for each device.
+  Result<space::DeviceInfo> device_of(CUdevice device);
+
+  /// Marks a key as being tuned by this process. False when another thread does that already.
+  bool begin_tuning(const std::string& key_sha256);
+  void end_tuning(const std::string& key_sha256);
+
+  std::atomic<long long> launches{0}, hits{0}, misses{0}, trials{0}, compilations{0};
+
+ private:
+  Settings settings_;
+  Log log_;
+  std::unique_ptr<tune::Services> services_;
+  std::atomic<bool> open_{true};
+  std::mutex mutex_;
+  std::map<CUdevice, space::DeviceInfo> devices_;
+  std::set<std::string> tuning_;
+};
+
+/// Whether this process is a fork of the one that loaded jitune: it must not touch connections, workers or CUDA.
+bool is_forked_child() noexcept;
+
+}  // namespace jitune::runtime

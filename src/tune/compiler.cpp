@@ -1,0 +1,257 @@
+#include "tune/compiler.hpp"
+
+#include <future>
+#include <utility>
+
+#include "base/hash.hpp"
+#include "base/json.hpp"
+#include "compile/artifact.hpp"
+
+namespace jitune::tune {
+namespace {
+
+/// Crashes and timeouts are retried or remembered; plain compile errors are artifacts with a log.
+bool is_violent(const std::string& status) {
+  return status == "crash" || status == "timeout";
+}
+
+store::ArtifactRow to_row(const CompileJob& job, compile::Artifact artifact) {
+  store::ArtifactRow row;
+  row.build_sha256 = job.build.sha256;
+  row.kernel = job.kernel;
+  row.config = job.build.config;
+  row.status = compile::to_string(artifact.status);
+  row.compile_ms = artifact.compile_ms;
+  row.lowered_name = std::move(artifact.lowered_name);
+  row.regs = artifact.regs;
+  row.static_smem_bytes = artifact.static_smem_bytes;
+  row.local_bytes = artifact.local_bytes;
+  row.spill_bytes = artifact.spill_bytes;
+  row.cubin = std::move(artifact.cubin);
+  row.log = std::move(artifact.log);
+  row.arch = job.build.arch;
+  row.nvrtc = job.build.nvrtc;
+  if (!row.cubin.empty()) row.cubin_sha256 = sha256_hex(row.cubin);
+  return row;
+}
+
+compile::Artifact failed(compile::Status status, std::string log, double ms = 0) {
+  compile::Artifact artifact;
+  artifact.status = status;
+  artifact.log = std::move(log);
+  artifact.compile_ms = ms;
+  return artifact;
+}
+
+/// What a worker's reply means for the job.
+compile::Artifact to_artifact(const pool::Reply& reply) {
+  switch (reply.outcome) {
+    case pool::Outcome::ok: {
+      auto artifact = compile::artifact_from_json(reply.message);
+      if (!artifact) return failed(compile::Status::crash, "the worker's answer makes no sense: " + artifact.error());
+      if (artifact->status == compile::Status::ok) {
+        if (auto sane = compile::check_cubin(artifact->cubin, artifact->lowered_name); !sane)
+          return failed(compile::Status::crash, "the cubin is damaged: " + sane.error());
+      }
+      return std::move(*artifact);
+    }
+    case pool::Outcome::timeout:
+      return failed(compile::Status::timeout, reply.detail, reply.wall_ms);
+    default: {
+      std::string log = reply.detail;
+      if (!reply.stderr_tail.empty()) log += "\nlast words:\n" + reply.stderr_tail;
+      return failed(compile::Status::crash, std::move(log), reply.wall_ms);
+    }
+  }
+}
+
+}  // namespace
+
+Result<CompileJob> make_job(const space::Instance& instance, const space::Config& config, const key::SourceHash& source,
+                            const std::string& nvrtc_build) {
+  auto spec = instance.build(config);
+  if (!spec) return spec.failure();
+  CompileJob job;
+  job.kernel = instance.model().name();
+  job.config = config;
+  job.spec = std::move(*spec);
+  job.source = source;
+  job.build = key::make_build_key(source, job.spec, config, nvrtc_build);
+  return job;
+}
+
+Compiler::Compiler(Options options) : options_(std::move(options)) {
+  if (options_.worker.empty()) return;
+  pool::PoolOptions pool;
+  pool.program.path = options_.worker;
+  pool.program.args = {"compile", options_.nvrtc.path};
+  pool.program.environment = pool::worker_environment(false);
+  pool.program.nice = 5;
+  pool.width = options_.width;
+  pool.log = options_.log;
+  pool_ = std::make_unique<pool::Pool>(std::move(pool));
+}
+
+Compiler::~Compiler() {
+  pool_.reset();
+}  // its callbacks use the other members
+
+void Compiler::warm_up(int count) {
+  if (pool_) pool_->warm_up(std::min(count, options_.width));
+}
+
+int Compiler::spawned() const {
+  return pool_ ? pool_->spawned() : 0;
+}
+
+std::optional<Compiled> Compiler::from_store(const CompileJob& job) {
+  auto row = options_.store->find_artifact(job.build.sha256);
+  if (row && *row) {
+    // A good artifact whose cubin was dropped or damaged is compiled again; a compile error stays one.
+    if ((*row)->status != "ok" || !(*row)->cubin.empty()) {
+      if (!is_violent((*row)->status)) return Compiled{job, std::move(**row), true, false};
+    }
+  }
+  auto known = options_.store->known_failure(job.build.sha256, "");
+  if (known && *known) {
+    const bool timeout = **known == "compile_timeout";
+    auto artifact = failed(timeout ? compile::Status::timeout : compile::Status::crash,
+                           "not tried again: an earlier compilation ended in " + **known);
+    return Compiled{job, to_row(job, std::move(artifact)), true, false};
+  }
+  return std::nullopt;
+}
+
+void Compiler::keep(const Compiled& compiled) {
+  const auto& row = compiled.artifact;
+  if (is_violent(row.status)) {
+    const char* status = row.status == "timeout" ? "compile_timeout" : "compile_crash";
+    (void)options_.store->record_failure(row.build_sha256, "", status, row.log);
+  }
+  if (auto put = options_.store->put_artifact(row, compiled.job.source, compiled.job.spec.source_text); !put)
+    options_.log->warning("store_write", compiled.job.kernel, "an artifact could not be stored: " + put.error(), "put");
+}
+
+uint64_t Compiler::start(CompileJob job, bool retry, std::function<void(Compiled)> done) {
+  compile::Request request{job.spec, options_.nvrtc.path, options_.nvrtc.include_dirs};
+  Json message = compile::to_json(request);
+  return pool_->submit(std::move(message), options_.timeout,
+                       [this, job = std::move(job), retry, done = std::move(done)](pool::Reply reply) mutable {
+                         finish(std::move(job), retry, std::move(reply), std::move(done));
+                       });
+}
+
+void Compiler::finish(CompileJob job, bool retry, pool::Reply reply, std::function<void(Compiled)> done) {
+  if (reply.outcome == pool::Outcome::cancelled || reply.outcome == pool::Outcome::no_worker) {
+    // Nothing is wrong with the config, so nothing is stored about it.
+    Compiled compiled{std::move(job), {}, false, true};
+    compiled.artifact = to_row(compiled.job, failed(compile::Status::crash, reply.detail));
+    done(std::move(compiled));
+    return;
+  }
+  ++compilations_;
+  auto artifact = to_artifact(reply);
+  if (artifact.status == compile::Status::crash && !retry) {
+    options_.log->debug("compile_retry", job.kernel, space::short_text(job.config) + ": " + artifact.log);
+    start(std::move(job), true, std::move(done));
+    return;
+  }
+  Compiled compiled{std::move(job), {}, false, false};
+  compiled.artifact = to_row(compiled.job, std::move(artifact));
+  keep(compiled);
+  done(std::move(compiled));
+}
+
+Compiled Compiler::compile_here(CompileJob job) {
+  const std::lock_guard lock(here_mutex_);
+  options_.log->warning("no_worker", job.kernel,
+                        "jitune-worker was not found, so this config is compiled in the application's own process "
+                        "(set JITUNE_WORKER or Options::worker)",
+                        "once");
+  compile::Artifact artifact;
+  if (!here_) {
+    auto loaded = compile::Nvrtc::load(options_.nvrtc.path);
+    if (!loaded)
+      artifact = failed(compile::Status::error, loaded.error());
+    else
+      here_ = std::move(*loaded);
+  }
+  if (here_) artifact = here_->compile({job.spec, options_.nvrtc.path, options_.nvrtc.include_dirs});
+  ++compilations_;
+  Compiled compiled{std::move(job), {}, false, false};
+  compiled.artifact = to_row(compiled.job, std::move(artifact));
+  if (here_) keep(compiled);
+  return compiled;
+}
+
+Compiled Compiler::compile(CompileJob job) {
+  if (auto known = from_store(job)) return std::move(*known);
+  if (!pool_) return compile_here(std::move(job));
+  std::promise<Compiled> promise;
+  auto future = promise.get_future();
+  start(std::move(job), false, [&promise](Compiled compiled) { promise.set_value(std::move(compiled)); });
+  Compiled compiled = future.get();
+  return compiled.not_run ? compile_here(std::move(compiled.job)) : compiled;
+}
+
+// Stream -------------------------------------------------------------------------------------------------------------
+
+struct Compiler::Stream::State {
+  std::mutex mutex;
+  std::condition_variable ready;
+  std::deque<Compiled> finished;
+  size_t pending = 0;  // submitted and not yet taken with next()
+  std::vector<uint64_t> requests;
+  bool abandoned = false;
+};
+
+Compiler::Stream::Stream(Compiler& compiler) : compiler_(compiler), state_(std::make_shared<State>()) {}
+
+Compiler::Stream::~Stream() {
+  std::vector<uint64_t> requests;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->abandoned = true;
+    if (state_->pending > state_->finished.size()) requests.swap(state_->requests);
+  }
+  for (const uint64_t request : requests) compiler_.pool_->cancel(request);  // no effect on those that are done
+}
+
+void Compiler::Stream::submit(CompileJob job) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    ++state_->pending;
+  }
+  auto deliver = [state = state_](Compiled compiled) {
+    const std::lock_guard lock(state->mutex);
+    if (state->abandoned) return;
+    state->finished.push_back(std::move(compiled));
+    state->ready.notify_one();
+  };
+  if (auto known = compiler_.from_store(job)) {
+    deliver(std::move(*known));
+  } else if (compiler_.pool_) {
+    const uint64_t request = compiler_.start(std::move(job), false, std::move(deliver));
+    const std::lock_guard lock(state_->mutex);
+    state_->requests.push_back(request);
+  } else {
+    deliver(compiler_.compile_here(std::move(job)));
+  }
+}
+
+size_t Compiler::Stream::pending() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->pending;
+}
+
+std::optional<Compiled> Compiler::Stream::next(Clock::time_point deadline) {
+  std::unique_lock lock(state_->mutex);
+  if (state_->pending == 0) return std::nullopt;
+  if (!state_->ready.wait_until(lock, deadline, [&] { return !state_->finished.empty(); })) return std::nullopt;
+  Compiled compiled = std::move(state_->finished.front());
+  state_->finished.pop_front();
+  --state_->pending;
+  return compiled;
+}
+
+}  // namespace jitune::tune

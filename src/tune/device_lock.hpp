@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/fd.hpp"
+#include "base/result.hpp"
+
+namespace jitune::tune {
+
+/// Takes the right to measure on one GPU of this machine: an flock on a file in /tmp named by the device's UUID
+/// (not in $TMPDIR: all processes of the machine must meet in one place). Waits until `deadline`, polling every 20 ms;
+/// the failure names the file and says that another process measures. Let go by closing the descriptor, which the death
+/// of the process does too.
+Result<UniqueFd> lock_device(const std::string& uuid, Clock::time_point deadline);
+
+}  // namespace jitune::tune

@@ -1,0 +1,190 @@
+#include "tune/measurer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "tune/device_lock.hpp"
+
+namespace jitune::tune {
+namespace {
+
+constexpr std::chrono::milliseconds kSetupLimit{60000};  // context, allocations, copies of the caller's data
+constexpr std::chrono::milliseconds kFactsLimit{10000};
+constexpr std::chrono::milliseconds kReferenceLimit{30000};  // nothing is known of the kernel's time yet
+
+measure::TrialReply failed(measure::TrialStatus status, std::string error, double wall_ms) {
+  measure::TrialReply reply;
+  reply.status = status;
+  reply.error = std::move(error);
+  reply.wall_ms = wall_ms;
+  return reply;
+}
+
+}  // namespace
+
+Measurer::Measurer(Options options) : options_(std::move(options)) {
+  pool::PoolOptions pool;
+  pool.program.path = options_.worker;
+  pool.program.args = {"measure"};
+  pool.program.environment = pool::worker_environment(true);
+  pool.width = 1;
+  pool.max_requests_per_worker = 1 << 30;      // it must live through a study
+  pool.max_resident_bytes = int64_t{1} << 50;  // mapped GPU memory may count as resident
+  pool.log = options_.log;
+  pool_ = std::make_unique<pool::Pool>(std::move(pool));
+}
+
+Measurer::~Measurer() = default;
+
+void Measurer::warm_up() {
+  pool_->warm_up(1);
+}
+
+Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point deadline) {
+  Begun begun;
+  std::unique_lock<std::timed_mutex> turn(study_mutex_, deadline);
+  if (!turn) {
+    begun.error = "another study of this process is measuring on this GPU";
+    return begun;
+  }
+  study_lock_ = std::move(turn);
+  auto lock = lock_device(options_.device_uuid, deadline);
+  if (!lock) {
+    study_lock_.unlock();
+    begun.error = lock.error();
+    return begun;
+  }
+  device_lock_ = std::move(*lock);
+  setup_ = setup;
+  reference_.reset();
+  ready_ = false;
+  usable_ = true;
+  const pool::Reply reply = pool_->call(measure::to_json(setup_), kSetupLimit);
+  if (reply.outcome != pool::Outcome::ok) {
+    begun.error = "the measuring worker failed while it was set up: " + reply.detail;
+    if (!reply.stderr_tail.empty()) begun.error += "\nlast words:\n" + reply.stderr_tail;
+    end();
+    return begun;
+  }
+  const auto answer = measure::setup_reply_from_json(reply.message);
+  if (!answer || !answer->ok) {
+    begun.error = answer ? answer->error : answer.error();
+    begun.out_of_memory = answer && answer->out_of_memory;
+    end();
+    return begun;
+  }
+  ready_ = true;
+  begun.ok = true;
+  return begun;
+}
+
+/// Brings a fresh worker to where the dead one was: buffers, and the outputs that others are compared with.
+bool Measurer::ensure_ready() {
+  if (ready_) return true;
+  if (!usable_) return false;
+  const pool::Reply reply = pool_->call(measure::to_json(setup_), kSetupLimit);
+  auto answer = reply.outcome == pool::Outcome::ok ? measure::setup_reply_from_json(reply.message)
+                                                   : Result<measure::SetupReply>(Failure{reply.detail});
+  if (!answer || !answer->ok) {
+    usable_ = false;
+    setup_error_ = "a fresh measuring worker could not be set up: " + (answer ? answer->error : answer.error());
+    return false;
+  }
+  ready_ = true;
+  if (!reference_) return true;
+  const auto again = run({*reference_, true, std::numeric_limits<double>::infinity()}, kReferenceLimit);
+  if (again.status == measure::TrialStatus::ok) return true;
+  usable_ = false;
+  setup_error_ = "the reference config ran before but failed on a fresh worker: " + again.error;
+  return false;
+}
+
+measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chrono::milliseconds limit) {
+  const pool::Reply reply = pool_->call(measure::to_json(request), limit);
+  if (reply.outcome == pool::Outcome::ok) {
+    auto answer = measure::trial_reply_from_json(reply.message);
+    if (answer) {
+      if (answer->context_lost) {
+        ready_ = false;
+        usable_ = pool_->restart() && usable_;
+      }
+      return std::move(*answer);
+    }
+    ready_ = false;
+    usable_ = pool_->restart() && usable_;
+    return failed(measure::TrialStatus::run_crash, "the worker's answer makes no sense: " + answer.error(),
+                  reply.wall_ms);
+  }
+  ready_ = false;
+  // The next candidate must not share the GPU with a kernel that still runs: wait until the process is gone.
+  if (!pool_->restart()) {
+    usable_ = false;
+    setup_error_ = "a killed measuring worker is stuck in the driver";
+  }
+  const auto status =
+      reply.outcome == pool::Outcome::timeout ? measure::TrialStatus::run_timeout : measure::TrialStatus::run_crash;
+  return failed(status, reply.detail, reply.wall_ms);
+}
+
+measure::TrialReply Measurer::set_reference(const measure::Candidate& candidate, std::chrono::milliseconds limit) {
+  reference_.reset();
+  if (!ensure_ready()) return failed(measure::TrialStatus::run_crash, setup_error_, 0);
+  auto reply = run({candidate, true, std::numeric_limits<double>::infinity()}, limit);
+  if (reply.status == measure::TrialStatus::ok) reference_ = candidate;
+  return reply;
+}
+
+measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double bound_us,
+                                    std::chrono::milliseconds limit) {
+  if (!ensure_ready()) return failed(measure::TrialStatus::run_crash, setup_error_, 0);
+  return run({candidate, false, bound_us}, limit);
+}
+
+measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidates, int rounds,
+                                        std::chrono::milliseconds limit) {
+  measure::RematchReply failed_reply;
+  if (!ensure_ready()) {
+    failed_reply.error = setup_error_;
+    return failed_reply;
+  }
+  const pool::Reply reply =
+      pool_->call(measure::to_json(measure::RematchRequest{std::move(candidates), rounds}), limit);
+  if (reply.outcome == pool::Outcome::ok) {
+    auto answer = measure::rematch_reply_from_json(reply.message);
+    if (answer) {
+      if (answer->context_lost) {
+        ready_ = false;
+        usable_ = pool_->restart() && usable_;
+      }
+      return std::move(*answer);
+    }
+    failed_reply.error = answer.error();
+  } else {
+    failed_reply.error = reply.detail;
+  }
+  ready_ = false;
+  usable_ = pool_->restart() && usable_;
+  return failed_reply;
+}
+
+Result<space::KernelFacts> Measurer::facts(const measure::FactsRequest& request) {
+  if (!ensure_ready()) return Failure{setup_error_};
+  const pool::Reply reply = pool_->call(measure::to_json(request), kFactsLimit);
+  if (reply.outcome == pool::Outcome::ok) return measure::facts_from_json(reply.message);
+  ready_ = false;
+  usable_ = pool_->restart() && usable_;
+  return Failure{reply.detail};
+}
+
+void Measurer::end() {
+  if (!study_lock_.owns_lock()) return;
+  // The process ends with its buffers: the application gets its GPU memory back at once.
+  if (!options_.keep_worker) (void)pool_->restart();
+  ready_ = false;
+  reference_.reset();
+  setup_ = {};
+  device_lock_.reset();
+  study_lock_.unlock();
+}
+
+}  // namespace jitune::tune

@@ -1,0 +1,144 @@
+#include "tune/services.hpp"
+
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/hash.hpp"
+#include "pool/pool.hpp"
+#include "tune/compiler.hpp"
+#include "tune/measurer.hpp"
+
+namespace jitune::tune {
+namespace {
+
+/// The store as NVRTC's memo: a warm process learns a library's build from the file's stat tuple alone.
+class StoreMemo final : public compile::ToolchainMemo {
+ public:
+  explicit StoreMemo(store::Store& store) : store_(store) {}
+
+  bool recall(compile::NvrtcFile& file) override {
+    const auto known = store_.find_toolchain(row(file));
+    if (!known) return false;
+    file.version = known->version;
+    file.build = known->build;
+    return true;
+  }
+
+  void remember(const compile::NvrtcFile& file) override { store_.put_toolchain(row(file)); }
+
+ private:
+  static store::Store::Toolchain row(const compile::NvrtcFile& file) {
+    return {file.path, file.device, file.inode, file.size_bytes, file.mtime_ns, file.version, file.build};
+  }
+  store::Store& store_;
+};
+
+}  // namespace
+
+struct Services::Lazy {
+  std::mutex mutex;
+  std::optional<compile::NvrtcSearch> search;
+  std::unique_ptr<Compiler> compiler;
+  std::map<std::string, std::unique_ptr<Measurer>> measurers;
+  std::map<std::string, key::SourceHash> sources;
+};
+
+Services::Services(ServiceOptions options) : options_(std::move(options)), lazy_(std::make_unique<Lazy>()) {}
+
+Services::~Services() = default;
+
+Result<std::unique_ptr<Services>> Services::open(ServiceOptions options) {
+  options.store.log = options.log;
+  std::unique_ptr<Services> services(new Services(std::move(options)));
+  auto store = store::Store::open(services->options_.store);
+  if (!store) return store.failure();
+  services->store_ = std::move(*store);
+  return services;
+}
+
+const compile::NvrtcSearch& Services::nvrtc_search() {
+  const std::lock_guard lock(lazy_->mutex);
+  if (!lazy_->search) {
+    StoreMemo memo(*store_);
+    compile::NvrtcSearchOptions where;
+    where.explicit_path = options_.nvrtc;
+    where.cuda_home = options_.cuda_home;
+    where.cuda_path = options_.cuda_path;
+    lazy_->search = compile::find_nvrtc(where, &memo);
+  }
+  return *lazy_->search;
+}
+
+Result<compile::NvrtcFile> Services::nvrtc() {
+  const auto& search = nvrtc_search();
+  if (search.found.empty()) return Failure{compile::explain_missing(search)};
+  return search.found.front();
+}
+
+Result<std::string> Services::worker() {
+  return pool::find_worker(options_.worker, options_.worker_env);
+}
+
+Result<Compiler*> Services::compiler() {
+  auto library = nvrtc();
+  if (!library) return library.failure();
+  auto program = worker();
+  const std::lock_guard lock(lazy_->mutex);
+  if (!lazy_->compiler) {
+    if (!program) options_.log->warning("no_worker", "", program.error(), "find_worker");
+    Compiler::Options options;
+    options.worker = program ? *program : "";
+    options.nvrtc = *library;
+    options.width = options_.compile_workers > 0 ? options_.compile_workers : pool::default_width();
+    options.timeout = options_.compile_timeout;
+    options.store = store_.get();
+    options.log = options_.log;
+    lazy_->compiler = std::make_unique<Compiler>(std::move(options));
+  }
+  return lazy_->compiler.get();
+}
+
+Result<Measurer*> Services::measurer(const std::string& device_uuid) {
+  auto program = worker();
+  if (!program) return program.failure();
+  const std::lock_guard lock(lazy_->mutex);
+  auto& measurer = lazy_->measurers[device_uuid];
+  if (!measurer)
+    measurer = std::make_unique<Measurer>(
+        Measurer::Options{*program, device_uuid, options_.keep_measuring_worker, options_.log});
+  return measurer.get();
+}
+
+int Services::workers_started() const {
+  const std::lock_guard lock(lazy_->mutex);
+  int count = lazy_->compiler ? lazy_->compiler->spawned() : 0;
+  for (const auto& [uuid, measurer] : lazy_->measurers) count += measurer->spawned();
+  return count;
+}
+
+Result<key::SourceHash> Services::source_hash(const space::Instance& instance) {
+  const auto pattern = instance.build_pattern();
+  // Within one process a definition's text is fixed; the headers it reaches are read once for each text.
+  std::string memo = sha256_hex(pattern.source_text) + pattern.source_directory;
+  for (const auto& dir : pattern.include_dirs) memo += '\n' + dir;
+  {
+    const std::lock_guard lock(lazy_->mutex);
+    if (const auto known = lazy_->sources.find(memo); known != lazy_->sources.end()) return known->second;
+  }
+  auto hash = key::hash_source(pattern.source_text, pattern.source_directory, pattern.include_dirs);
+  if (!hash) return hash.failure();
+  const std::lock_guard lock(lazy_->mutex);
+  return lazy_->sources.emplace(std::move(memo), std::move(*hash)).first->second;
+}
+
+Result<key::TuningKey> Services::tuning_key(const space::Instance& instance) {
+  auto source = source_hash(instance);
+  if (!source) return source.failure();
+  const auto library = nvrtc();
+  auto key = key::make_tuning_key(instance, *source, library ? library->build : "", options_.policy.text());
+  options_.log->key(instance.model().name(), key.hashed_text);
+  return key;
+}
+
+}  // namespace jitune::tune

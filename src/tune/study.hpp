@@ -1,0 +1,103 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "measure/samples.hpp"
+#include "search/strategy.hpp"
+#include "tune/compiler.hpp"
+#include "tune/measurer.hpp"
+#include "tune/tune.hpp"
+
+namespace jitune::tune {
+
+/// One study in progress: the steps that tune() puts in order. Not thread-safe; lives for one call.
+class Study {
+ public:
+  Study(Services& services, const Request& request);
+  ~Study();
+
+  /// Takes the lease. False when another process tunes this key or its winner is stored: outcome() then says so.
+  bool claim();
+
+  /// Starts workers, writes the study's row, submits what is needed first. False: the study can't be done.
+  bool prepare();
+
+  /// Sets the measuring worker up and runs the default config as the reference. False: the study can't go on.
+  bool measure_default();
+
+  /// Asks the search for configs, compiles them side by side and measures each as soon as it is there, until the space
+  /// or the budget is used up.
+  void explore();
+
+  /// Measures the finalists and the default config again, interleaved, and decides.
+  void rematch();
+
+  /// Ends the study's row with the decision: winner and cubin in one transaction.
+  void publish();
+
+  Outcome outcome() && { return std::move(outcome_); }
+
+ private:
+  /// A config that ran and was right.
+  struct Good {
+    Compiled compiled;
+    measure::Candidate candidate;
+    double median_us = 0;
+    bool verified = false;  ///< ran in this study, so its time and result are of today
+  };
+
+  bool fail(std::string outcome, std::string note);
+  double elapsed_ms() const { return ms_since(start_); }
+  bool out_of_time() const;
+  bool was_cancelled();
+  Result<measure::Setup> make_setup(const space::Config& config, const Compiled& utility) const;
+  Result<measure::Candidate> make_candidate(const Compiled& compiled);
+  Result<std::vector<space::ArgSpec>> args_of(const space::Config& config) const;
+  void read_history();
+  void refill();
+  void handle(Compiled compiled);
+  void run(Compiled compiled);
+  void note_reply(Compiled compiled, measure::Candidate candidate, const measure::TrialReply& reply);
+  void add_row(store::TrialRow row);
+  void report();
+  std::chrono::milliseconds run_limit() const;
+  std::vector<size_t> finalists();
+  void add_old_finalists();
+  store::WinnerRow winner_row(const Good& good, double median_us, double default_us) const;
+
+  Services& services_;
+  const Request& request_;
+  const space::Instance& instance_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point explore_until_;
+  Outcome outcome_;
+  store::Lease lease_;
+  int64_t study_ = 0;
+  Compiler* compiler_ = nullptr;
+  Measurer* measurer_ = nullptr;
+  bool measuring_ = false;
+  bool facts_needed_ = false;
+  std::optional<space::Config> default_config_;
+  key::SourceHash source_;
+  std::unique_ptr<Compiler::Stream> first_, rest_;
+  std::unique_ptr<search::Strategy> strategy_;
+  std::map<std::string, store::TrialRow> history_;  // by config; trials of earlier studies of this key
+  std::vector<Good> good_;
+  std::optional<size_t> default_good_;  // index in good_
+  bool has_reference_ = false;
+  double best_us_ = 0;
+  double default_us_ = 0;
+  std::string best_config_;
+  int compilations_before_ = 0;
+  bool space_used_up_ = false;
+};
+
+/// CUDA source of the measuring worker's own kernels as a compile job for `arch`.
+CompileJob utility_job(const std::string& arch, const std::string& nvrtc_build);
+
+}  // namespace jitune::tune
