@@ -47,6 +47,9 @@ Result<std::string> find_worker(const std::string& option, const std::string& en
       places.push_back({(dir / "jitune-worker").string(), "beside the program or library"});
       places.push_back({(dir.parent_path() / "libexec/jitune/jitune-worker").string(), "libexec beside it"});
     }
+#ifdef JITUNE_BUILT_WORKER
+    places.push_back({JITUNE_BUILT_WORKER, "the build tree"});
+#endif
     places.push_back({JITUNE_INSTALLED_WORKER, "the install path"});
   }
   std::string tried;
