@@ -20,9 +20,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 5s;
-constexpr int kBusyMs = 5000;
-
 /// Held from the creation of a file to its close, and while a connection is opened: see create_empty.
 std::mutex& opening_mutex() {
   static std::mutex mutex;
@@ -35,7 +32,7 @@ void pause_between_tries() {
 }
 
 OpenedFile unusable(const char* code, std::string why) {
-  return {std::nullopt, false, code, std::move(why)};
+  return {std::nullopt, false, code, std::move(why), {}};
 }
 
 std::string uri_of(const std::string& path) {
@@ -62,14 +59,14 @@ class Opener {
     const std::scoped_lock lock(opening_mutex());
     if (Result<void> made = create_empty(options_.path); !made) return unusable("database_unavailable", made.error());
     Database database(options_.path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW);
-    database.wait_at_most_ms(kBusyMs);
+    database.wait_at_most_ms(busy_ms());
     database.distrust_file();
     if (OpenedFile verdict = create_or_check(database); !verdict.why.empty()) return verdict;
     database.execute(
         "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA foreign_keys=ON; PRAGMA synchronous=NORMAL;"
         "PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=16777216");
     choose_journal(database);
-    return {std::move(database), true, "", ""};
+    return {std::move(database), true, "", "", std::move(warnings_)};
   }
 
   /// Reads through the write-ahead log where its index can be had, else the file alone as it stands.
@@ -85,7 +82,7 @@ class Opener {
 
  private:
   OpenedFile readable(Database database, const std::string& why) {
-    database.wait_at_most_ms(kBusyMs);
+    database.wait_at_most_ms(busy_ms());
     database.distrust_file();
     database.execute("PRAGMA cell_size_check=ON; PRAGMA mmap_size=0");
     OpenedFile verdict = check(database);
@@ -96,7 +93,7 @@ class Opener {
         return verdict;
       verdict.why += "; it is read but not written";
     } else {
-      verdict = {std::nullopt, false, "database_read_only", why};
+      verdict = unusable("database_read_only", why);
     }
     verdict.database = std::move(database);
     return verdict;
@@ -130,15 +127,15 @@ class Opener {
     return {};
   }
 
-  void choose_journal(Database& database) const {
+  void choose_journal(Database& database) {
     if (on_network_file_system(options_.path)) {
       database.execute("PRAGMA journal_mode=TRUNCATE");
-      if (options_.log != nullptr)
-        options_.log->warning("database_network", "",
-                              "'" + options_.path +
-                                  "' lies on a network file system: it is used with a rollback journal; a "
-                                  "local file is faster and safer (JITUNE_DATABASE)",
-                              options_.path);
+      warnings_.push_back(
+          {"database_network", "",
+           "'" + options_.path +
+               "' lies on a network file system: it is used with a rollback journal; a local file is faster "
+               "and safer (JITUNE_DATABASE)",
+           options_.path});
       return;
     }
     // The switch to WAL needs the file for itself and heeds no busy timeout. Where others keep it busy for long, the
@@ -154,8 +151,11 @@ class Opener {
     }
   }
 
+  int busy_ms() const { return static_cast<int>(options_.patience.count()); }
+
   const FileOptions& options_;
   Clock::time_point deadline_;
+  std::vector<Warning> warnings_;
 };
 
 /// A file that is being made by another process may look like nothing we know for a moment.
@@ -187,7 +187,8 @@ std::optional<OpenedFile> judge(const FileOptions& options, Looks& looks) {
 }
 
 /// Moves the file away if it is still the one that was looked at.
-bool move_away(const FileOptions& options, const struct stat& seen, const std::string& reason, std::string& failure) {
+bool move_away(const FileOptions& options, const struct stat& seen, const std::string& reason,
+               std::vector<Warning>& warnings, std::string& failure) {
   const Result<std::string> moved = quarantine(options.path, [&] {
     struct stat now {};
     return ::stat(options.path.c_str(), &now) == 0 && now.st_dev == seen.st_dev && now.st_ino == seen.st_ino;
@@ -196,8 +197,7 @@ bool move_away(const FileOptions& options, const struct stat& seen, const std::s
     failure = moved.error();
     return false;
   }
-  if (!moved->empty() && options.log != nullptr)
-    options.log->warning("database_corrupt", "", corrupt_text(options.path, *moved, reason));
+  if (!moved->empty()) warnings.push_back({"database_corrupt", "", corrupt_text(options.path, *moved, reason), ""});
   return true;
 }
 
@@ -209,15 +209,9 @@ OpenedFile open_read_only(const FileOptions& options, const std::string& why) {
   }
 }
 
-}  // namespace
-
-std::string corrupt_text(const std::string& path, const std::string& moved_to, const std::string& reason) {
-  return "'" + path + "' is damaged (" + reason + "): it was moved to '" + moved_to +
-         "' and a new one begun; `sqlite3 OLD .recover` may save what it holds";
-}
-
-OpenedFile open_file(const FileOptions& options) {
-  const Clock::time_point deadline = Clock::now() + kPatience;
+/// Opens for writing, again and again while others are in the way, and once more when a damaged file was moved away.
+OpenedFile open_with_patience(const FileOptions& options, std::vector<Warning>& warnings) {
+  const Clock::time_point deadline = Clock::now() + options.patience;
   for (int moved = 0;;) {
     Looks looks;
     if (std::optional<OpenedFile> verdict = judge(options, looks)) return std::move(*verdict);
@@ -237,7 +231,8 @@ OpenedFile open_file(const FileOptions& options) {
         case Trouble::corrupt: {
           std::string failure;
           if (++moved > 2) return unusable("database_unavailable", reason);
-          if (!move_away(options, seen, error.what(), failure)) return unusable("database_unavailable", failure);
+          if (!move_away(options, seen, error.what(), warnings, failure))
+            return unusable("database_unavailable", failure);
           break;
         }
         case Trouble::full:
@@ -250,6 +245,20 @@ OpenedFile open_file(const FileOptions& options) {
       }
     }
   }
+}
+
+}  // namespace
+
+std::string corrupt_text(const std::string& path, const std::string& moved_to, const std::string& reason) {
+  return "'" + path + "' is damaged (" + reason + "): it was moved to '" + moved_to +
+         "' and a new one begun; `sqlite3 OLD .recover` may save what it holds";
+}
+
+OpenedFile open_file(const FileOptions& options) {
+  std::vector<Warning> warnings;
+  OpenedFile opened = open_with_patience(options, warnings);
+  opened.warnings.insert(opened.warnings.begin(), warnings.begin(), warnings.end());
+  return opened;
 }
 
 Database open_memory() {

@@ -12,7 +12,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLaunchPatience = 200ms;
-constexpr int64_t kDaySeconds = 86400;
 constexpr int64_t kTidyFreePages = 2048;
 
 Failure lost(Database& database, const Lease& lease, int64_t now) {
@@ -20,11 +19,7 @@ Failure lost(Database& database, const Lease& lease, int64_t now) {
           lease_holder(database, lease.key_sha256, now) + ")"};
 }
 
-Result<void> plain(Result<Done> result) {
-  return result ? Result<void>() : Result<void>(result.failure());
-}
-Result<void> plain(Result<Result<void>> result) {
-  return result ? std::move(*result) : Result<void>(result.failure());
+return result ? Result<void>() : Result<void>(result.failure());
 }
 
 }  // namespace
@@ -47,7 +42,8 @@ Result<void> SqliteStore::start() {
     state_ = "memory only: no file was asked for";
     return {};
   }
-  OpenedFile opened = open_file({path_, options_.create, options_.read_only, options_.log});
+  OpenedFile opened = open_file({path_, options_.create, options_.read_only});
+  say(opened.warnings);
   if (opened.writable) {
     main_ = std::move(opened.database);
     main_is_file_ = true;
@@ -59,7 +55,7 @@ Result<void> SqliteStore::start() {
   main_ = open_memory();
   base_ = std::move(opened.database);
   state_ = (base_ ? "read-only: " : "memory only: ") + opened.why;
-  if (!usable) warn(opened.code, opened.why + "; results are kept in memory");
+  if (!usable) say({{opened.code, "", opened.why + "; results are kept in memory", path_}});
   return {};
 }
 
@@ -78,7 +74,13 @@ int64_t SqliteStore::now() const {
 }
 
 void SqliteStore::warn(const char* code, const std::string& text) {
-  if (options_.log != nullptr) options_.log->warning(code, "", text, path_);
+  warnings_.push_back({code, "", text, ""});
+}
+
+void SqliteStore::say(const std::vector<Warning>& warnings) {
+  if (options_.log == nullptr) return;
+  for (const Warning& warning : warnings)
+    options_.log->warning(warning.code, warning.kernel, warning.text, warning.once_per);
 }
 
 bool SqliteStore::lock_within(Wait wait, std::unique_lock<std::mutex>& lock) {
@@ -110,40 +112,54 @@ Failure SqliteStore::failure(const SqliteError& error) const {
 bool SqliteStore::recover(const SqliteError& error) {
   if (!main_is_file_) return false;
   const std::string why = "'" + path_ + "': " + error.what();
-  switch (error.trouble()) {
-    case Trouble::full:
-      return go_to_memory("database_full", why);
-    case Trouble::read_only:
-      return go_to_memory("database_read_only", why);
-    case Trouble::io:
-      return go_to_memory("database_unavailable", why);
-    case Trouble::corrupt: {
-      const Result<std::string> moved = quarantine(path_, [&] { return !main_->has_moved(); });
-      if (!moved) return go_to_memory("database_corrupt", why + "; " + moved.error());
-      if (!moved->empty()) warn("database_corrupt", corrupt_text(path_, *moved, error.what()));
-      return replace_file();
+  try {
+    switch (error.trouble()) {
+      case Trouble::full:
+        return go_to_memory("database_full", why);
+      case Trouble::read_only:
+        return go_to_memory("database_read_only", why);
+      case Trouble::io:
+        return go_to_memory("database_unavailable", why);
+      case Trouble::corrupt:
+        return meet_damage(error);
+      default:
+        return false;
     }
-    default:
-      return false;
+  } catch (const SqliteError&) {
+    return false;
   }
+}
+
+bool SqliteStore::meet_damage(const SqliteError& error) {
+  const Result<std::string> moved = quarantine(path_, [&] { return main_ && !main_->has_moved(); });
+  if (!moved) return go_to_memory("database_corrupt", "'" + path_ + "': " + error.what() + "; " + moved.error());
+  if (!moved->empty()) warn("database_corrupt", corrupt_text(path_, *moved, error.what()));
+  return replace_file();
 }
 
 bool SqliteStore::replace_file() {
   main_.reset();
-  OpenedFile opened = open_file({path_, true, false, options_.log});
-  if (!opened.writable) {
+  OpenedFile opened = open_file({path_, true, false, patience_});
+  warnings_.insert(warnings_.end(), opened.warnings.begin(), opened.warnings.end());
+  if (opened.writable) {
     main_ = std::move(opened.database);
-    return go_to_memory(opened.code, opened.why);
+    main_is_file_ = true;
+    carry_over();
+    return true;
+  }
+  if (options_.must_be_file) {
+    state_ = opened.why;
+    return false;
   }
   main_ = std::move(opened.database);
-  carry_over();
-  return true;
+  return go_to_memory(opened.code, opened.why);
 }
 
 bool SqliteStore::go_to_memory(const char* code, const std::string& why) {
-  if (options_.must_be_file && main_) return false;
+  if (options_.must_be_file) return false;
+  Database memory = open_memory();
   base_ = std::move(main_);
-  main_ = open_memory();
+  main_ = std::move(memory);
   main_is_file_ = false;
   state_ = "memory only: " + why;
   warn(code, why + "; results are kept in memory from here on");

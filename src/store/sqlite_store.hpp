@@ -74,6 +74,8 @@ class SqliteStore final : public Store {
   /// Runs work(main_) under the lock. Trouble with the file is met as the class comment says and the work tried again.
   template <class Work>
   auto run(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))>;
+  template <class Work>
+  auto run_locked(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))>;
   /// As run, for reading. What `work` finds in the base, if there is one, is given to `merge(T& found, T below)`.
   template <class Work, class Merge>
   auto read(Wait wait, Work work, Merge merge) -> Result<decltype(work(std::declval<Database&>()))>;
@@ -83,8 +85,9 @@ class SqliteStore final : public Store {
   bool lock_within(Wait wait, std::unique_lock<std::mutex>& lock);
   std::string why_not_usable(Access access) const;  ///< "" when it is
   bool recover(const SqliteError& error);           ///< whether the work should be tried again
-  bool replace_file();                              ///< opens the path anew
+  bool replace_file();                              ///< opens the path anew; false: `main_` is nothing then
   bool go_to_memory(const char* code, const std::string& why);
+  bool meet_damage(const SqliteError& error);
   void carry_over();
   Failure failure(const SqliteError& error) const;
   template <class Find>
@@ -92,7 +95,8 @@ class SqliteStore final : public Store {
   void note_use(const FoundWinner& found);      ///< once a day
   void drop_if_damaged(ArtifactRow& artifact);  ///< checks the cubin and warns
   void keep_tidy();
-  void warn(const char* code, const std::string& text);
+  void warn(const char* code, const std::string& text);  ///< when the lock is free again
+  void say(const std::vector<Warning>& warnings);
   int64_t now() const;
 
   OpenOptions options_;
@@ -103,6 +107,8 @@ class SqliteStore final : public Store {
   bool main_is_file_ = false;
   bool refuses_writes_ = false;  ///< opened for reading only
   std::string state_ = "ok";
+  std::chrono::milliseconds patience_{5000};
+  std::vector<Warning> warnings_;  ///< to be said when the lock is free
   std::map<int64_t, ActiveStudy> studies_;
   std::map<std::string, ActiveLease> leases_;  ///< by key
 };

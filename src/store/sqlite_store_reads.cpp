@@ -9,8 +9,7 @@ namespace {
 
 constexpr int64_t kDaySeconds = 86400;
 
-Result<void> plain(Result<Done> result) {
-  return result ? Result<void>() : Result<void>(result.failure());
+return result ? Result<void>() : Result<void>(result.failure());
 }
 
 /// For what either is there or is not: the memory's answer goes before the file's.
@@ -78,11 +77,10 @@ void SqliteStore::note_use(const FoundWinner& found) {
 
 void SqliteStore::drop_if_damaged(ArtifactRow& artifact) {
   if (!clear_if_damaged(artifact)) return;
-  if (options_.log != nullptr)
-    options_.log->warning(
-        "cubin_damaged", artifact.kernel,
-        "a stored cubin of config " + artifact.config + " is not what its SHA-256 says; it is compiled again",
-        artifact.build_sha256);
+  warnings_.push_back(
+      {"cubin_damaged", artifact.kernel,
+       "a stored cubin of config " + artifact.config + " is not what its SHA-256 says; it is compiled again",
+       artifact.build_sha256});
   if (!main_is_file_ || refuses_writes_) return;
   try {
     drop_cubin(*main_, artifact.cubin_sha256);

@@ -10,16 +10,35 @@ namespace jitune::store {
 /// Stands for the result of work that has none.
 struct Done {};
 
+inline Result<void> plain(Result<Done> result) {
+  return result ? Result<void>() : Result<void>(result.failure());
+}
+inline Result<void> plain(Result<Result<void>> result) {
+  return result ? std::move(*result) : Result<void>(result.failure());
+}
+
 template <class Work>
 auto SqliteStore::run(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))> {
-  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
   if (pid_ != ::getpid()) return Failure{why_not_usable(access)};
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
   if (!lock_within(wait, lock)) return Failure{"the database is busy with another thread's work"};
+  auto result = run_locked(wait, access, work);
+  std::vector<Warning> warnings;
+  warnings.swap(warnings_);
+  lock.unlock();
+  say(warnings);
+  return result;
+}
+
+template <class Work>
+auto SqliteStore::run_locked(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))> {
   if (std::string why = why_not_usable(access); !why.empty()) return Failure{std::move(why)};
+  patience_ = std::chrono::milliseconds(wait == Wait::launch ? 200 : 5000);
   for (int attempt = 0;; ++attempt) {
     try {
-      if (access == Access::write && main_is_file_ && main_->has_moved()) replace_file();
-      main_->wait_at_most_ms(wait == Wait::launch ? 200 : 5000);
+      const bool moved = main_ && access == Access::write && main_is_file_ && main_->has_moved();
+      if ((moved || !main_) && !replace_file()) return Failure{state_};
+      main_->wait_at_most_ms(static_cast<int>(patience_.count()));
       return work(*main_);
     } catch (const SqliteError& error) {
       if (attempt == 3 || !recover(error)) return failure(error);

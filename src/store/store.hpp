@@ -106,7 +106,8 @@ struct KeyRow {
   std::string device_name;   ///< of its last study
 };
 
-/// The memory of jitune. The default implementation is one SQLite file; the interface names no type of it.
+/// The memory of jitune. Rows that are listed come with the facts of their artifacts but without cubins and logs.
+/// The default implementation is one SQLite file; the interface names no type of it.
 /// Safe from any thread. Trouble with the file (full, locked, read-only, corrupt, foreign, newer) never throws and
 /// never loses the caller's work in memory: the call fails with the reason, or the store goes on in memory with one
 /// warning.
@@ -141,14 +142,14 @@ class Store {
   // --- compiling -----------------------------------------------------------------------------------------------------
   /// An artifact, its cubin (if kept) verified by SHA-256; a damaged cubin is dropped and the row comes back without.
   virtual Result<std::optional<ArtifactRow>> find_artifact(const std::string& build_sha256) = 0;
-  /// Statuses by build key, without cubins, for many at once: what is there and need not be compiled.
+  /// Statuses by build key, without cubins and logs, for many at once: what is there and need not be compiled.
   virtual Result<std::vector<ArtifactRow>> find_artifacts(const std::vector<std::string>& build_sha256) = 0;
   /// Keeps the first artifact of a build key; `source` and `headers` are kept once per source hash for people to audit.
   virtual Result<void> put_artifact(const ArtifactRow& artifact, const key::SourceHash& source,
                                     const std::string& source_text) = 0;
 
   // --- failures that must not be tried again -------------------------------------------------------------------------
-  /// `problem` is "" for compile failures. Nothing when there is none or it is older than 90 days.
+  /// `problem` is "" for compile failures. The status word; nothing when there is none or it is older than 90 days.
   virtual Result<std::optional<std::string>> known_failure(const std::string& build_sha256,
                                                            const std::string& problem) = 0;
   virtual Result<void> record_failure(const std::string& build_sha256, const std::string& problem,
@@ -162,7 +163,8 @@ class Store {
   virtual Result<void> release(const Lease& lease) = 0;
   /// Makes the key's row and the study's. Returns the study's number.
   virtual Result<int64_t> begin_study(const key::TuningKey& key, const StudyRow& study) = 0;
-  /// Commits one trial; renews the lease with it.
+  /// Commits one trial; renews the lease with it. When the lease is lost the trial is kept all the same, and the
+  /// failure says that the study should stop.
   virtual Result<void> add_trial(int64_t study, const Lease& lease, const TrialRow& trial) = 0;
   /// Latest trial of each config for this key, over all its studies.
   virtual Result<std::vector<TrialRow>> trials_of(const std::string& key_sha256) = 0;
