@@ -19,9 +19,6 @@ Failure lost(Database& database, const Lease& lease, int64_t now) {
           lease_holder(database, lease.key_sha256, now) + ")"};
 }
 
-return result ? Result<void>() : Result<void>(result.failure());
-}
-
 }  // namespace
 
 SqliteStore::SqliteStore(OpenOptions options, std::string path)

@@ -9,9 +9,6 @@ namespace {
 
 constexpr int64_t kDaySeconds = 86400;
 
-return result ? Result<void>() : Result<void>(result.failure());
-}
-
 /// For what either is there or is not: the memory's answer goes before the file's.
 const auto first_found = [](auto& found, auto below) {
   if (!found) found = std::move(below);
