@@ -77,6 +77,9 @@ std::vector<std::string> worker_environment(bool sees_gpu) {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING", "NVIDIA_VISIBLE_DEVICES",
                            "NVIDIA_DRIVER_CAPABILITIES"})
     pass(name);
+  // Settings of jitune's own, which a driver that stands in for the real one in tests reads too.
+  for (char** each = environ; *each != nullptr; ++each)
+    if (std::strncmp(*each, "JITUNE_", 7) == 0) environment.emplace_back(*each);
   return environment;
 }
 
