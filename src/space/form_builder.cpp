@@ -124,6 +124,13 @@ void FormBuilder::check_kinds(const Expression& expression) {
   }
 }
 
+void FormBuilder::need_type(int slot, const std::string& what) {
+  form_->needs_type.emplace(slot, what);
+  if (const auto other = form_->needs_number.find(slot); other != form_->needs_number.end())
+    fail("'" + symbols_.name(slot) + "' is " + what + ", which needs a type word, but it is computed with as a number",
+         other->second);
+}
+
 std::shared_ptr<Model::Form> FormBuilder::build() {
   read_params();
   read_configs();

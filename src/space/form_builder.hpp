@@ -33,7 +33,7 @@ class FormBuilder {
   const KernelDefinition& definition() const { return definition_; }
   /// The slot of the problem value `name`, or -1.
   int problem_slot(const std::string& name) const;
-  void need_type(int slot, const std::string& what) { form_->needs_type.emplace(slot, what); }
+  void need_type(int slot, const std::string& what);
 
  private:
   struct SlotFacts {

@@ -93,8 +93,11 @@ std::shared_ptr<const Model> Model::make(KernelDefinition definition) {
     for (const std::string& name : kernel_names()) symbols.slot(name);
     for (const ProblemValue& value : own.problem) symbols.slot(value.name);
 
-    const std::shared_ptr<Form> base = FormBuilder(own, symbols).build();
-    std::vector<std::shared_ptr<Form>> forms{base};
+    FormBuilder base(own, symbols);
+    std::vector<std::shared_ptr<Form>> forms{base.build()};
+    for (const ProblemValue& value : own.problem)
+      model->buckets_.push_back(value.bucket.empty() ? Expression()
+                                                     : base.parse("bucket of " + value.name, value.bucket, kProblem));
     std::set<std::string> names;
     for (const Variant& variant : own.variants) {
       where = "variant '" + variant.name + "': ";
@@ -108,14 +111,9 @@ std::shared_ptr<const Model> Model::make(KernelDefinition definition) {
       forms.push_back(std::move(form));
     }
     where.clear();
-    for (const ProblemValue& value : own.problem) {
-      model->buckets_.emplace_back();
-      if (value.bucket.empty()) continue;
-      FormBuilder builder(own, symbols);
-      model->buckets_.back() = builder.parse("bucket of " + value.name, value.bucket, kProblem);
-      for (const int slot : model->buckets_.back().number_slots())
-        for (const auto& form : forms) form->needs_number.emplace(slot, "the bucket of " + value.name);
-    }
+    for (const Expression& bucket : model->buckets_)
+      for (const int slot : bucket.number_slots())
+        for (const auto& form : forms) form->needs_number.emplace(slot, bucket.text());
     model->forms_.assign(forms.begin(), forms.end());
   } catch (const Error& error) {
     rethrow(error, own.name, where);

@@ -136,7 +136,6 @@ int TomlReader::line_of(const Error& error, int otherwise) const {
     const size_t close = message.find('\'', open + 1);
     if (close == std::string::npos) break;
     if (const auto at = lines_.find(message.substr(open + 1, close - open - 1)); at != lines_.end()) return at->second;
-    open = close;
   }
   return otherwise;
 }
