@@ -173,9 +173,13 @@ Looks look_at(const std::string& path) {
   if (!file.ok()) return {Looks::Kind::ours, 0};  // the real opening will say what is the matter
   const std::string head = file.head(size_t{256} << 10);
   if (head.empty()) return {Looks::Kind::empty, 0};
-  if (head.size() >= 100 && head.starts_with(std::string("SQLite format 3\0", 16))) {
-    if (big_endian_32(head, 68) == kApplicationId) return {Looks::Kind::ours, big_endian_32(head, 60)};
-    return {Looks::Kind::foreign, 0};
+  if (head.size() >= 512 && head.starts_with(std::string("SQLite format 3\0", 16))) {
+    const int64_t application = big_endian_32(head, 68);
+    if (application == kApplicationId) return {Looks::Kind::ours, big_endian_32(head, 60)};
+    // A file that is being made, or whose maker was killed, has a first page without tables: a leaf of no cells.
+    const bool no_tables = head[100] == 13 && head[103] == 0 && head[104] == 0;
+    const bool has_log = ::stat((path + "-wal").c_str(), &info) == 0 && info.st_size > 0;
+    return {application == 0 && no_tables && !has_log ? Looks::Kind::empty : Looks::Kind::foreign, 0};
   }
   const bool our_tables =
       head.find("CREATE TABLE keys") != std::string::npos && head.find("key_sha256") != std::string::npos;

@@ -29,7 +29,7 @@ Result<void> create_empty(const std::string& path);
 struct Looks {
   enum class Kind : uint8_t {
     absent,
-    empty,    ///< zero length: to be made
+    empty,    ///< zero length, or a database without tables and marks: to be made
     ours,     ///< has our application_id
     damaged,  ///< has lost its header but holds our tables
     foreign,  ///< anything else

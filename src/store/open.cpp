@@ -59,6 +59,7 @@ class Opener {
     const std::scoped_lock lock(opening_mutex());
     if (Result<void> made = create_empty(options_.path); !made) return unusable("database_unavailable", made.error());
     Database database(options_.path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW);
+    if (database.is_read_only()) throw SqliteError(SQLITE_READONLY, "its mode or its file system forbids it");
     database.wait_at_most_ms(busy_ms());
     database.distrust_file();
     if (OpenedFile verdict = create_or_check(database); !verdict.why.empty()) return verdict;
@@ -101,7 +102,7 @@ class Opener {
 
   OpenedFile create_or_check(Database& database) {
     if (database.integer("PRAGMA application_id") == 0 && database.integer("SELECT count(*) FROM sqlite_schema") == 0) {
-      database.execute("PRAGMA auto_vacuum=INCREMENTAL");
+      database.execute("PRAGMA auto_vacuum=INCREMENTAL");  // writes a first page without our marks
       Transaction transaction(database);
       if (database.integer("SELECT count(*) FROM sqlite_schema") == 0) database.execute(kSchemaSql);
       transaction.commit();

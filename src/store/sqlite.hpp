@@ -116,6 +116,8 @@ class Database {
   void wait_at_most_ms(int ms);
   /// Whether the file was deleted, renamed or replaced since it was opened.
   bool has_moved() const;
+  /// Whether the file may not be written: SQLite opens it all the same.
+  bool is_read_only() const;
   /// Hardens the connection against what a file may hold: no triggers, no views, no functions in the schema.
   void distrust_file();
   /// Forgets the connection without closing it: in a process that was forked off.

@@ -81,15 +81,19 @@ void SqliteStore::say(const std::vector<Warning>& warnings) {
 }
 
 bool SqliteStore::lock_within(Wait wait, std::unique_lock<std::mutex>& lock) {
+  const Clock::time_point deadline = Clock::now() + kLaunchPatience;
   if (wait == Wait::work) {
+    // Launches go first: they only look again and again, and who is woken by the lock would always be there before
+    // them.
+    while (launches_waiting_ > 0 && Clock::now() < deadline) std::this_thread::sleep_for(50us);
     lock.lock();
     return true;
   }
-  for (const Clock::time_point deadline = Clock::now() + kLaunchPatience; !lock.try_lock();) {
-    if (Clock::now() > deadline) return false;
-    std::this_thread::sleep_for(200us);
-  }
-  return true;
+  if (lock.try_lock()) return true;
+  ++launches_waiting_;
+  while (!lock.try_lock() && Clock::now() < deadline) std::this_thread::sleep_for(100us);
+  --launches_waiting_;
+  return lock.owns_lock();
 }
 
 std::string SqliteStore::why_not_usable(Access access) const {

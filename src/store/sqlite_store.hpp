@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -103,6 +104,7 @@ class SqliteStore final : public Store {
   std::string path_;  ///< resolved; "" for memory
   pid_t pid_;
   mutable std::mutex mutex_;
+  std::atomic<int> launches_waiting_{0};
   std::optional<Database> main_, base_;
   bool main_is_file_ = false;
   bool refuses_writes_ = false;  ///< opened for reading only

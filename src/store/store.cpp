@@ -1,5 +1,7 @@
 #include "store/store.hpp"
 
+#include <filesystem>
+
 #include "store/files_at.hpp"
 #include "store/sqlite_store.hpp"
 
@@ -23,7 +25,7 @@ std::string default_path(const char* xdg_cache_home, const char* home) {
   };
   // The XDG rules: a relative path in the variable is not to be used.
   if (xdg_cache_home != nullptr && xdg_cache_home[0] == '/') return below(xdg_cache_home);
-  if (home != nullptr && home[0] == '/') return below(std::string(home) + "/.cache");
+  if (home != nullptr && home[0] == '/') return below((std::filesystem::path(home) / ".cache").string());
   return "";
 }
 

@@ -95,7 +95,9 @@ store::WinnerRow sample_winner(const std::string& config, double median_us, cons
   return winner;
 }
 
-bool Said::has(const std::string& code) const { return count(code) > 0; }
+bool Said::has(const std::string& code) const {
+  return count(code) > 0;
+}
 
 int Said::count(const std::string& code) const {
   int times = 0;

@@ -15,7 +15,9 @@ namespace jitune::test {
 key::TuningKey sample_key(const std::string& problem = R"({"M":4096})");
 
 /// An artifact of config `config`, whose cubin is `cubin`.
-store::ArtifactRow sample_artifact(const std::string& config, const std::string& cubin = "\x7f" "ELF bytes");
+store::ArtifactRow sample_artifact(const std::string& config, const std::string& cubin =
+                                                                  "\x7f"
+                                                                  "ELF bytes");
 
 /// A trial that was timed.
 store::TrialRow sample_trial(const std::string& config, double median_us);
@@ -25,7 +27,10 @@ store::StudyRow sample_study();
 key::SourceHash sample_source();
 
 /// A winner with its artifact.
-store::WinnerRow sample_winner(const std::string& config, double median_us, const std::string& cubin = "\x7f" "ELF bytes");
+store::WinnerRow sample_winner(const std::string& config, double median_us,
+                               const std::string& cubin =
+                                   "\x7f"
+                                   "ELF bytes");
 
 /// What a store has said. Its log must outlive the store.
 struct Said {

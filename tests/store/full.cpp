@@ -1,0 +1,199 @@
+#include <doctest/doctest.h>
+#include <sqlite3.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "samples.hpp"
+#include "store/open.hpp"
+#include "support/support.hpp"
+
+// A file system that fails when told: a layer between SQLite and the real one, the default one while a test uses it.
+
+using namespace jitune;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Plan {
+  int writes_left = -1;  ///< the write after these fails, and all that follow; negative: none does
+  int code = SQLITE_FULL;
+  int failed = 0;
+};
+Plan plan;
+
+struct ShimFile {
+  sqlite3_file base;
+  sqlite3_file* real;
+};
+
+sqlite3_vfs* real_vfs = nullptr;
+sqlite3_vfs shim_vfs;
+sqlite3_io_methods shim_methods;
+
+sqlite3_file* real_of(sqlite3_file* file) {
+  return reinterpret_cast<ShimFile*>(file)->real;
+}
+
+bool fails() {
+  if (plan.writes_left < 0) return false;
+  if (plan.writes_left > 0) {
+    --plan.writes_left;
+    return false;
+  }
+  ++plan.failed;
+  return true;
+}
+
+int shim_open(sqlite3_vfs*, sqlite3_filename name, sqlite3_file* file, int flags, int* out_flags) {
+  auto* shim = reinterpret_cast<ShimFile*>(file);
+  shim->real = reinterpret_cast<sqlite3_file*>(shim + 1);
+  const int code = real_vfs->xOpen(real_vfs, name, shim->real, flags, out_flags);
+  shim->base.pMethods = shim->real->pMethods != nullptr ? &shim_methods : nullptr;
+  return code;
+}
+
+void make_methods() {
+  shim_methods = {};
+  shim_methods.iVersion = 3;
+  shim_methods.xClose = [](sqlite3_file* f) { return real_of(f)->pMethods->xClose(real_of(f)); };
+  shim_methods.xRead = [](sqlite3_file* f, void* b, int n, sqlite3_int64 o) {
+    return real_of(f)->pMethods->xRead(real_of(f), b, n, o);
+  };
+  shim_methods.xWrite = [](sqlite3_file* f, const void* b, int n, sqlite3_int64 o) {
+    return fails() ? plan.code : real_of(f)->pMethods->xWrite(real_of(f), b, n, o);
+  };
+  shim_methods.xTruncate = [](sqlite3_file* f, sqlite3_int64 n) {
+    return real_of(f)->pMethods->xTruncate(real_of(f), n);
+  };
+  shim_methods.xSync = [](sqlite3_file* f, int n) { return real_of(f)->pMethods->xSync(real_of(f), n); };
+  shim_methods.xFileSize = [](sqlite3_file* f, sqlite3_int64* n) {
+    return real_of(f)->pMethods->xFileSize(real_of(f), n);
+  };
+  shim_methods.xLock = [](sqlite3_file* f, int n) { return real_of(f)->pMethods->xLock(real_of(f), n); };
+  shim_methods.xUnlock = [](sqlite3_file* f, int n) { return real_of(f)->pMethods->xUnlock(real_of(f), n); };
+  shim_methods.xCheckReservedLock = [](sqlite3_file* f, int* n) {
+    return real_of(f)->pMethods->xCheckReservedLock(real_of(f), n);
+  };
+  shim_methods.xFileControl = [](sqlite3_file* f, int op, void* a) {
+    return real_of(f)->pMethods->xFileControl(real_of(f), op, a);
+  };
+  shim_methods.xSectorSize = [](sqlite3_file* f) { return real_of(f)->pMethods->xSectorSize(real_of(f)); };
+  shim_methods.xDeviceCharacteristics = [](sqlite3_file* f) {
+    return real_of(f)->pMethods->xDeviceCharacteristics(real_of(f));
+  };
+  shim_methods.xShmMap = [](sqlite3_file* f, int p, int s, int e, void volatile** m) {
+    return real_of(f)->pMethods->xShmMap(real_of(f), p, s, e, m);
+  };
+  shim_methods.xShmLock = [](sqlite3_file* f, int o, int n, int g) {
+    return real_of(f)->pMethods->xShmLock(real_of(f), o, n, g);
+  };
+  shim_methods.xShmBarrier = [](sqlite3_file* f) { real_of(f)->pMethods->xShmBarrier(real_of(f)); };
+  shim_methods.xShmUnmap = [](sqlite3_file* f, int d) { return real_of(f)->pMethods->xShmUnmap(real_of(f), d); };
+  shim_methods.xFetch = [](sqlite3_file* f, sqlite3_int64 o, int n, void** p) {
+    return real_of(f)->pMethods->xFetch(real_of(f), o, n, p);
+  };
+  shim_methods.xUnfetch = [](sqlite3_file* f, sqlite3_int64 o, void* p) {
+    return real_of(f)->pMethods->xUnfetch(real_of(f), o, p);
+  };
+}
+
+class FailingFiles {
+ public:
+  FailingFiles() {
+    real_vfs = sqlite3_vfs_find(nullptr);
+    make_methods();
+    shim_vfs = *real_vfs;
+    shim_vfs.zName = "failing";
+    shim_vfs.pNext = nullptr;
+    shim_vfs.szOsFile = static_cast<int>(sizeof(ShimFile)) + real_vfs->szOsFile;
+    shim_vfs.xOpen = shim_open;
+    plan = {};
+    sqlite3_vfs_register(&shim_vfs, 1);
+  }
+  ~FailingFiles() {
+    sqlite3_vfs_register(real_vfs, 1);
+    sqlite3_vfs_unregister(&shim_vfs);
+  }
+};
+
+std::string integrity(const std::string& path) {
+  store::Database database(path, SQLITE_OPEN_READWRITE);
+  return database.text("PRAGMA integrity_check") + database.text("PRAGMA foreign_key_check");
+}
+
+}  // namespace
+
+TEST_CASE("a disk that fills up at any write costs no result of this process and no byte of the file") {
+  for (const int code : {SQLITE_FULL, SQLITE_IOERR_WRITE}) {
+    bool ran_through = false;
+    for (int writes = 0; writes < 200 && !ran_through; writes += writes < 40 ? 1 : 7) {
+      test::TempDir dir;
+      const std::string path = dir / "j.db";
+      const auto before = test::sample_key(R"({"M":1})");
+      const auto key = test::sample_key();
+      FailingFiles failing;
+      test::publish(*test::open_store(path), before);
+      test::Said said;
+      {
+        auto store = test::open_store(path, &said.log);
+        plan = {writes, code, 0};
+        CAPTURE(code);
+        CAPTURE(writes);
+        test::publish(*store, key);
+        CHECK(store->find_winner(key.sha256)->has_value());
+        CHECK(store->find_winner(before.sha256)->has_value());
+        CHECK(store->trials_of(key.sha256)->size() == 2);
+        ran_through = plan.failed == 0;
+        // Failures at the tidying after a study cost nothing at all.
+        CHECK(store->in_memory() == (said.codes.size() == 1));
+        REQUIRE(said.codes.size() <= 1);
+        if (!said.codes.empty())
+          CHECK(said.codes[0] == (code == SQLITE_FULL ? "database_full" : "database_unavailable"));
+      }
+      plan = {};
+      CHECK(integrity(path) == "ok");
+      CHECK(test::open_store(path)->find_winner(before.sha256)->has_value());
+    }
+    CHECK(ran_through);
+  }
+}
+
+TEST_CASE("a disk that is full from the start gives a store in memory") {
+  for (int writes = 0; writes < 12; ++writes) {
+    test::TempDir dir;
+    FailingFiles failing;
+    plan = {writes, SQLITE_FULL, 0};
+    test::Said said;
+    auto store = test::open_store(dir / "j.db", &said.log);
+    test::publish(*store, test::sample_key());
+    CHECK(store->find_winner(test::sample_key().sha256)->has_value());
+    CHECK(store->in_memory());
+    CHECK(said.codes.size() == 1);
+    store.reset();
+    plan = {};
+    test::Said later;
+    auto again = test::open_store(dir / "j.db", &later.log);
+    CHECK_FALSE(again->in_memory());
+    CHECK(later.codes.empty());
+    test::publish(*again, test::sample_key());
+  }
+}
+
+TEST_CASE("for jit-prewarm a full disk is a failure, and works again when there is room") {
+  test::TempDir dir;
+  FailingFiles failing;
+  store::Store::OpenOptions options;
+  options.path = dir / "j.db";
+  options.must_be_file = true;
+  auto opened = store::Store::open(options);
+  REQUIRE_OK(opened);
+  plan = {0, SQLITE_FULL, 0};
+  auto claim = (*opened)->claim(test::sample_key(), 8s, false);
+  REQUIRE_FALSE(claim.ok());
+  CHECK(claim.error().find("full") != std::string::npos);
+  CHECK_FALSE((*opened)->in_memory());
+  plan = {};
+  test::publish(**opened, test::sample_key());
+  CHECK((*opened)->find_winner(test::sample_key().sha256)->has_value());
+}
