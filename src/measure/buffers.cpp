@@ -37,10 +37,13 @@ int64_t copy_bytes(const space::ArgSpec& arg) {
 }  // namespace
 
 uint32_t poison_word(uint64_t run) {
-  // 0x7F81..0x7FFF and 0xFF81..0xFFFF in both halves: NaN as half, bfloat16, float and double.
-  const auto payload = static_cast<uint32_t>(1 + run / 2 % 127);
-  const uint32_t half = (run % 2 == 0 ? 0xFF80u : 0x7F80u) | payload;
-  return half << 16 | half;
+  // The upper half lies in 0x7FF1..0x7FFF, the lower one in 0x7F81..0x7FFF, either sign: NaN as half, bfloat16, float
+  // and double, wherever an element begins.
+  const uint32_t sign = run % 2 == 0 ? 0x8000u : 0;
+  const uint64_t turn = run / 2;
+  const uint32_t upper = sign | 0x7FF0u | static_cast<uint32_t>(1 + turn % 15);
+  const uint32_t lower = sign | 0x7F80u | static_cast<uint32_t>(1 + turn % 127);
+  return upper << 16 | lower;
 }
 
 int64_t Buffers::planned_bytes(const std::vector<space::ArgSpec>& args) {

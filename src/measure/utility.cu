@@ -271,10 +271,10 @@ extern "C" __global__ void jitune_checksum(const u8* data, u64 bytes, u64* sum) 
   u64 mine = 0;
 #pragma unroll 1
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += step)
-    mine += (((const u64*)data)[i] ^ i) * 0x9E3779B97F4A7C15ull + (((const u64*)data)[i] >> 32);
+    mine += random_bits(((const u64*)data)[i], i);
   if (blockIdx.x == 0 && threadIdx.x == 0)
 #pragma unroll 1
-    for (u64 i = words * 8; i < bytes; ++i) mine += (data[i] + 1) * (i + 0x9E37ull);
+    for (u64 i = words * 8; i < bytes; ++i) mine += random_bits(data[i], i);
   if (mine != 0) atomicAdd(sum, mine);
 }
 

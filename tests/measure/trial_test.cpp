@@ -1,0 +1,219 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "support/support.hpp"
+#include "wire/frame.hpp"
+#include "worker.hpp"
+
+using namespace jitune;
+using namespace jitune::measure;
+using namespace jitune::measure::test;
+
+TEST_CASE("the worker says hello first, and ends with its input") {
+  fake();
+  Worker worker;
+  CHECK(wire::get_string(worker.hello(), "hello") == "measure");
+  CHECK(wire::get_int(worker.hello(), "protocol") == wire::kProtocolVersion);
+  CHECK(wire::get_string(worker.hello(), "version") == JITUNE_VERSION);
+  CHECK(wire::get_int(worker.hello(), "pid") == ::getpid());
+  CHECK(worker.finish() == 0);
+}
+
+TEST_CASE("a reference, then trials: times, facts and early stop") {
+  fake(
+      R"({"kernels": [{"match": "scale<1>", "time_us": 100, "noise": 0.002, "first": 2, "regs": 40, "static_smem": 512},
+                       {"match": "scale<2>", "time_us": 80, "noise": 0.002},
+                       {"match": "scale<3>", "time_us": 130}, {"match": "scale<4>", "time_us": 90},
+                       {"match": "scale<5>", "time_us": 84.5}]})");
+  Worker worker;
+  const auto args = scale_args();
+  const SetupReply ready = worker.setup(setup_for(args));
+  REQUIRE_MESSAGE(ready.ok, ready.error);
+  CHECK(ready.buffer_bytes > 3 * 4096 * 4);
+
+  const TrialReply base = worker.reference(candidate(mangled("scale", 1), args));
+  REQUIRE_MESSAGE(base.status == TrialStatus::ok, base.error);
+  CHECK(base.samples_us.size() == 3);
+  for (const double us : base.samples_us) CHECK(us == doctest::Approx(100).epsilon(0.003));
+  CHECK(base.first_us == doctest::Approx(200).epsilon(0.003));
+  CHECK(base.facts.regs == 40);
+  CHECK(base.facts.static_smem_bytes == 512);
+  CHECK(base.facts.max_blocks_per_sm == 12);  // 65536 / (40 * 128)
+
+  const TrialReply fast = worker.trial(candidate(mangled("scale", 2), args), 100);
+  CHECK(fast.status == TrialStatus::ok);
+  CHECK(summarise(fast.samples_us).median_us == doctest::Approx(80).epsilon(0.003));
+
+  const TrialReply slow = worker.trial(candidate(mangled("scale", 3), args), 80);
+  CHECK(slow.status == TrialStatus::early_stopped);
+  CHECK(slow.samples_us.size() == 1);
+  CHECK(worker.trial(candidate(mangled("scale", 4), args), 80).samples_us.size() == 2);  // 12.5 % behind
+  CHECK(worker.trial(candidate(mangled("scale", 5), args), 80).samples_us.size() == 3);  // 5.6 % behind
+}
+
+TEST_CASE("a first launch far behind the best costs one more launch, not a warm-up") {
+  const auto& driver =
+      fake(R"({"kernels": [{"match": "scale<1>", "time_us": 10}, {"match": "scale<2>", "time_us": 100}]})");
+  Worker worker;
+  const auto args = scale_args();
+  REQUIRE(worker.setup(setup_for(args)).ok);
+  REQUIRE(worker.reference(candidate(mangled("scale", 1), args)).status == TrialStatus::ok);
+  const int64_t before = driver.launches();
+  const TrialReply reply = worker.trial(candidate(mangled("scale", 2), args), 10);
+  CHECK(reply.status == TrialStatus::early_stopped);
+  CHECK(driver.launches() - before == 2);
+}
+
+TEST_CASE("inout buffers are restored before every run, zeroed ones are zero") {
+  fake();
+  Worker worker;
+  const std::vector<space::ArgSpec> add_one{floats(ArgKind::inout, "x", 1000), scalar(1000)};
+  REQUIRE(worker.setup(setup_for(add_one)).ok);
+  // If any run saw what an earlier one left, its output would be one too high.
+  REQUIRE(worker.reference(candidate("increment", add_one)).status == TrialStatus::ok);
+  for (int i = 0; i < 3; ++i) {
+    const TrialReply reply = worker.trial(candidate(mangled("increment", i), add_one));
+    CHECK_MESSAGE(reply.status == TrialStatus::ok, reply.error);
+  }
+  const std::vector<space::ArgSpec> sum{floats(ArgKind::zeroed, "sum", 1000), floats(ArgKind::in, "x", 1000),
+                                        scalar(1000)};
+  REQUIRE(worker.setup(setup_for(sum)).ok);
+  REQUIRE(worker.reference(candidate("accumulate", sum)).status == TrialStatus::ok);
+  CHECK(worker.trial(candidate(mangled("accumulate", 1), sum)).status == TrialStatus::ok);
+}
+
+TEST_CASE("an output that a kernel adds to must not be declared out") {
+  fake();
+  Worker worker;
+  std::vector<space::ArgSpec> args{floats(ArgKind::out, "count", 1000), floats(ArgKind::in, "x", 1000), scalar(1000)};
+  args[0].type = Type::int32;
+  args[0].tolerance = {};
+  REQUIRE(worker.setup(setup_for(args)).ok);
+  const TrialReply reply = worker.reference(candidate("tally", args));
+  CHECK(reply.status == TrialStatus::wrong_result);
+  CHECK(reply.error.find("two runs of the reference on the same inputs disagree: output `count`") == 0);
+  CHECK(reply.error.find("inout or zeroed") != std::string::npos);
+}
+
+TEST_CASE("elements that the reference leaves unwritten are not compared") {
+  fake(R"({"kernels": [{"match": "interior<7>", "fault": "wrong"}]})");
+  Worker worker;
+  const std::vector<space::ArgSpec> args{floats(ArgKind::out, "y", 1001), floats(ArgKind::in, "x", 1001), scalar(1001)};
+  REQUIRE(worker.setup(setup_for(args)).ok);
+  REQUIRE(worker.reference(candidate("interior", args)).status == TrialStatus::ok);
+  const TrialReply same = worker.trial(candidate(mangled("interior", 1), args));
+  CHECK_MESSAGE(same.status == TrialStatus::ok, same.error);
+  CHECK(worker.trial(candidate(mangled("interior", 7), args)).status == TrialStatus::wrong_result);
+}
+
+TEST_CASE("symbols are filled, scratch is there, buffers need not be parameters") {
+  fake();
+  Worker worker;
+  std::vector<space::ArgSpec> args{floats(ArgKind::out, "y", 64), floats(ArgKind::in, "x", 64), scalar(64),
+                                   floats(ArgKind::symbol, "factor", 1, Fill::constant(3))};
+  args[3].tolerance = {};
+  REQUIRE(worker.setup(setup_for(args)).ok);
+  REQUIRE(worker.reference(candidate("symbol_scale", args)).status == TrialStatus::ok);
+  auto scale = args;
+  scale.insert(scale.begin() + 2, scalar(3.0f));  // the same function of x, so the same output
+  CHECK(worker.trial(candidate("scale", scale)).status == TrialStatus::launch_error);  // not the study's args
+  std::vector<space::ArgSpec> missing = args;
+  missing[3].name = "no_such_variable";
+  REQUIRE(worker.setup(setup_for(missing)).ok);
+  const TrialReply absent = worker.reference(candidate("symbol_scale", missing));
+  CHECK(absent.status == TrialStatus::launch_error);
+  CHECK(absent.error.find("`no_such_variable`") != std::string::npos);
+
+  std::vector<space::ArgSpec> copy{floats(ArgKind::out, "y", 64), floats(ArgKind::in, "x", 64),
+                                   floats(ArgKind::scratch, "scratch", 64), scalar(64)};
+  REQUIRE(worker.setup(setup_for(copy)).ok);
+  REQUIRE(worker.reference(candidate("scratch_copy", copy)).status == TrialStatus::ok);
+  copy[2].count = 100'000;  // scratch belongs to the config: another size is right
+  CHECK(worker.trial(candidate("scratch_copy", copy)).status == TrialStatus::ok);
+  copy[2].count = 8;  // and too little of it is noticed
+  const TrialReply small = worker.trial(candidate("scratch_copy", copy));
+  CHECK(small.status == TrialStatus::out_of_bounds);
+  CHECK(small.error.find("past the end of `scratch` (32 bytes)") != std::string::npos);
+  copy[2].count = 64;
+  CHECK(worker.trial(candidate("scratch_copy", copy)).status == TrialStatus::ok);
+}
+
+TEST_CASE("finalists are measured interleaved, and their modules go") {
+  const auto& driver = fake(R"({"kernels": [{"match": "scale<1>", "time_us": 100, "drift": 0.0005},
+                                            {"match": "scale<2>", "time_us": 103, "drift": 0.0005}]})");
+  Worker worker;
+  const auto args = scale_args();
+  REQUIRE(worker.setup(setup_for(args)).ok);
+  REQUIRE(worker.reference(candidate(mangled("scale", 1), args)).status == TrialStatus::ok);
+  const int64_t modules = driver.modules();
+  const RematchReply reply =
+      worker.rematch({candidate(mangled("scale", 2), args), candidate(mangled("scale", 1), args)}, 15);
+  REQUIRE_MESSAGE(reply.ok, reply.error);
+  REQUIRE(reply.samples_us.size() == 2);
+  CHECK(reply.samples_us[0].size() == 15);
+  CHECK(reply.samples_us[1].size() == 15);
+  CHECK(driver.modules() == modules);
+  CHECK(compare_rounds(reply.samples_us[0], reply.samples_us[1], 0.01) == Verdict::second);
+  // The clock of the fake slows with every launch: who came first in a round shows in the ratio, and it changes.
+  std::set<bool> seen;
+  for (size_t round = 0; round < 15; ++round)
+    seen.insert(reply.samples_us[0][round] / reply.samples_us[1][round] > 1.03);
+  CHECK(seen.size() == 2);
+  const RematchReply broken = worker.rematch({candidate("scale", args), candidate("scale", {})}, 3);
+  CHECK_FALSE(broken.ok);
+  CHECK(broken.error.find("finalist 1: ") == 0);
+  CHECK_FALSE(broken.context_lost);
+}
+
+TEST_CASE("facts of a cubin") {
+  fake(R"({"kernels": [{"match": "scale", "regs": 64, "local": 16}]})");
+  Worker worker;
+  FactsRequest request{fake_cuda::make_cubin({"scale"}), "scale", {}};
+  request.geometry.block = {256, 1, 1};
+  request.geometry.shared_bytes = 100'000;
+  CHECK(facts_from_json(worker.ask(to_json(request))).error() ==
+        "a question for facts came before a setup that worked");
+  REQUIRE(worker.setup(setup_for(scale_args())).ok);
+  const auto facts = facts_from_json(worker.ask(to_json(request)));
+  REQUIRE(facts);
+  CHECK(facts->regs == 64);
+  CHECK(facts->local_bytes == 16);
+  CHECK(facts->max_blocks_per_sm == 2);  // 228 KiB / (100,000 + 1 KiB)
+  request.lowered_name = "other";
+  CHECK(facts_from_json(worker.ask(to_json(request))).error().find("`other`") != std::string::npos);
+}
+
+TEST_CASE("warm L2 costs one launch more a sample and no flush buffer") {
+  const auto& driver = fake();
+  Worker worker;
+  const auto args = scale_args();
+  Setup setup = setup_for(args);
+  const int64_t cold_bytes = worker.setup(setup).buffer_bytes;
+  setup.policy.cold_l2 = false;
+  CHECK(cold_bytes - worker.setup(setup).buffer_bytes == 2 << 20);
+  REQUIRE(worker.reference(candidate("scale", args)).status == TrialStatus::ok);
+  const int64_t before = driver.launches();
+  const TrialReply reply = worker.trial(candidate("scale", args));
+  REQUIRE(reply.status == TrialStatus::ok);
+  CHECK((driver.launches() - before) % 2 == 1);  // the check run, then pairs
+}
+
+TEST_CASE("malformed requests are answered, not fatal") {
+  fake();
+  Worker worker;
+  CHECK(wire::get_string(worker.ask({{"op", "dance"}}), "error").find("no op `dance`") != std::string::npos);
+  CHECK(wire::get_string(worker.ask(Json::object()), "error").find("malformed") == 0);
+  CHECK(wire::get_string(worker.ask(Json(4)), "error").find("malformed") == 0);
+  const auto setup = setup_reply_from_json(worker.ask({{"op", "setup"}}));
+  REQUIRE(setup);
+  CHECK_FALSE(setup->ok);
+  CHECK(setup->error.find("malformed request: ") == 0);
+  const auto trial = trial_reply_from_json(worker.ask({{"op", "trial"}}));
+  REQUIRE(trial);
+  CHECK(trial->status == TrialStatus::launch_error);
+  CHECK(worker.trial(candidate("scale", scale_args())).error == "a trial came before a setup that worked");
+  CHECK_FALSE(worker.rematch({}, 3).ok);
+  CHECK(worker.finish() == 0);
+}
