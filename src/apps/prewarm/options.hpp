@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exit_codes.hpp"
+#include "apps/prewarm/exit_codes.hpp"
 
 namespace jitune::prewarm {
 
@@ -30,9 +30,9 @@ struct Options {
   bool defaults_only = false;
   bool json = false;
   uint64_t seed = 1;
-  uint64_t limit = 0;   ///< 0: none
+  uint64_t limit = 0;  ///< 0: none
   uint64_t samples = 5;
-  std::string key;      ///< show: the start of a key
+  std::string key;  ///< show: the start of a key
 };
 
 /// Reads the command line. Prints help or the version and ends with Stop{ok, ""} where that is asked for; throws

@@ -1,14 +1,15 @@
-#include "problems.hpp"
+#include "apps/prewarm/problems.hpp"
 
 #include <optional>
 #include <set>
 
-#include "text.hpp"
+#include "apps/prewarm/text.hpp"
 
 namespace jitune::prewarm {
 namespace {
 
-constexpr const char* kExample = "; write NAME=VALUE pairs with commas between them, T=half,rows=4096,hidden=8192 for instance";
+constexpr const char* kExample =
+    "; write NAME=VALUE pairs with commas between them, T=half,rows=4096,hidden=8192 for instance";
 
 /// A value, or why `text` is none. Second names of types become the first, so that equal problems have equal keys.
 Result<Value> parse_value(const std::string& name, std::string_view text) {
@@ -19,7 +20,8 @@ Result<Value> parse_value(const std::string& name, std::string_view text) {
   if (word.find_first_not_of("+-0123456789") == std::string::npos)
     return Failure{"the value of '" + name + "', " + word + ", is not a number that fits 64 bits"};
   if (word.find_first_of(" \t\"'=") != std::string::npos || (word[0] >= '0' && word[0] <= '9'))
-    return Failure{"the value of '" + name + "', " + word + ", is neither a whole number, true, false nor a word like half"};
+    return Failure{"the value of '" + name + "', " + word +
+                   ", is neither a whole number, true, false nor a word like half"};
   const TypeInfo* type = find_type(word);
   return type != nullptr ? Value(type->type) : value;
 }
@@ -49,7 +51,8 @@ std::optional<std::vector<std::string>> split_fields(std::string_view line) {
 Result<void> check_header(const std::vector<std::string>& names, const std::string& place) {
   std::set<std::string> seen;
   for (const std::string& name : names) {
-    if (name.empty()) return Failure{place + ": the header row has an empty name; it holds the names of the problem values"};
+    if (name.empty())
+      return Failure{place + ": the header row has an empty name; it holds the names of the problem values"};
     if (!seen.insert(name).second) return Failure{place + ": the header row names '" + name + "' twice"};
   }
   return {};

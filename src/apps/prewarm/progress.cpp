@@ -1,4 +1,4 @@
-#include "progress.hpp"
+#include "apps/prewarm/progress.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "text.hpp"
+#include "apps/prewarm/text.hpp"
 
 namespace jitune::prewarm {
 namespace {
@@ -22,7 +22,8 @@ int terminal_width() {
 
 /// `34/72 configs, 2 failed, best 12.31 us, default 15.14 us, 12.0 s left`
 std::string facts(const ProgressState& state) {
-  std::string text = std::to_string(state.done) + (state.total > 0 ? "/" + std::to_string(state.total) : "") + " configs";
+  std::string text =
+      std::to_string(state.done) + (state.total > 0 ? "/" + std::to_string(state.total) : "") + " configs";
   if (state.failed > 0) text += ", " + std::to_string(state.failed) + " failed";
   if (state.best_us > 0) text += ", best " + time_text(state.best_us);
   if (state.default_us > 0) text += ", default " + time_text(state.default_us);

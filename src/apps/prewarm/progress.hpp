@@ -28,8 +28,8 @@ std::string bar_line(const ProgressState& state, int width);
 /// One line for a pipe or a log file.
 std::string plain_line(const ProgressState& state);
 
-/// Shows progress on stderr: on a terminal one line that is drawn again up to ten times a second, elsewhere a plain line
-/// after 2 s, then every 5 s, after a minute every 30 s. Safe from any thread.
+/// Shows progress on stderr: on a terminal one line that is drawn again up to ten times a second, elsewhere a plain
+/// line after 2 s, then every 5 s, after a minute every 30 s. Safe from any thread.
 class Progress {
  public:
   explicit Progress(bool terminal) : terminal_(terminal) {}

@@ -1,4 +1,4 @@
-#include "table.hpp"
+#include "apps/prewarm/table.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "text.hpp"
+#include "apps/prewarm/text.hpp"
 
 #include <charconv>
 #include <cmath>
@@ -30,9 +30,11 @@ std::string_view trim(std::string_view text) {
 
 Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   const std::string_view whole = trim(text);
-  const Failure failure{"'" + std::string(text) + "' is not a duration; write a number and its unit: 500ms, 30s, 2m or 1h"};
+  const Failure failure{"'" + std::string(text) +
+                        "' is not a duration; write a number and its unit: 500ms, 30s, 2m or 1h"};
   double number = 0;
-  const auto [end, error] = std::from_chars(whole.data(), whole.data() + whole.size(), number, std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(whole.data(), whole.data() + whole.size(), number, std::chars_format::fixed);
   if (error != std::errc() || !std::isfinite(number) || number < 0) return failure;
   const std::string_view name = trim(std::string_view(end, static_cast<size_t>(whole.data() + whole.size() - end)));
   for (const Unit& unit : kUnits) {
@@ -63,6 +65,10 @@ std::string time_text(double us) {
   if (us < 9999.5) return format(us < 99.995 ? "%.2f us" : "%.1f us", us);
   if (us < 1e6) return format("%.2f ms", us / 1e3);
   return format("%.2f s", us / 1e6);
+}
+
+std::string ratio_text(double default_us, double us) {
+  return default_us > 0 && us > 0 ? format("%.2fx", default_us / us) : "-";
 }
 
 std::string bytes_text(int64_t bytes) {

@@ -19,6 +19,9 @@ std::string duration_text(double ms);
 /// `12.31 us`, `4.20 ms`; `-` for 0, which means not known.
 std::string time_text(double us);
 
+/// `1.23x`: how many times as fast as the default; `-` where one is not known.
+std::string ratio_text(double default_us, double us);
+
 /// `139.7 GiB`, `40.0 KiB`, `512 bytes`.
 std::string bytes_text(int64_t bytes);
 

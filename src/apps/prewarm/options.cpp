@@ -1,0 +1,281 @@
+#include "apps/prewarm/options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+
+#include "apps/prewarm/text.hpp"
+#include "space/names.hpp"
+
+namespace jitune::prewarm {
+namespace {
+
+constexpr const char* kAbout =
+    "jit-prewarm tunes CUDA kernels ahead of time: it compiles the configs of a kernel file in parallel,\n"
+    "times them on the GPU, and stores the winners for programs that use jitune.";
+
+constexpr const char* kEnvironment =
+    "Environment (options win over it):\n"
+    "  JITUNE_DATABASE         path of the database\n"
+    "  JITUNE_NVRTC            path of libnvrtc.so\n"
+    "  JITUNE_WORKER           path of jitune-worker\n"
+    "  JITUNE_COMPILE_WORKERS  compilers at a time\n"
+    "  JITUNE_LOG              off, warn (default), info, debug or key; to stderr\n";
+
+constexpr const char* kTuneExamples =
+    "Examples:\n"
+    "  jit-prewarm tune rmsnorm.toml --problem T=half,rows=4096,hidden=8192\n"
+    "  jit-prewarm tune kernels/*.toml --problems shapes.csv --budget 30s --database engine.db\n\n"
+    "shapes.csv holds a header row with the names of the problem values, then one problem a row. A problem is for\n"
+    "every kernel that has exactly its names. A tuned problem is left as it is unless --force is given. ^C ends after\n"
+    "the trial that is running; every trial is stored as soon as it is known, so the same command goes on from "
+    "there.\n";
+
+constexpr const char* kCompileExamples =
+    "Examples:\n"
+    "  jit-prewarm compile gemm.toml --arch sm_90 --problem T=half,M=4096,N=4096,K=4096\n"
+    "  jit-prewarm compile kernels/*.toml --problems shapes.csv --defaults-only\n\n"
+    "No GPU is needed. With --arch, sizes of that GPU are NVIDIA's published ones. What is compiled once is not "
+    "compiled\n"
+    "again: tune finds it in the database.\n";
+
+constexpr const char* kSpaceExamples =
+    "Examples:\n"
+    "  jit-prewarm space gemm.toml --arch sm_90 --problem T=half,M=4096,N=4096,K=4096\n\n"
+    "Counts the configs, says what each constraint rejects, shows the default config with its launch, and some "
+    "samples.\n"
+    "A point that several constraints reject is counted with the first of them. Compiles and stores nothing.\n";
+
+constexpr const char* kShowExamples =
+    "Examples:\n"
+    "  jit-prewarm show 3f9a\n\n"
+    "KEY is the beginning of a key as `list` prints it, as long as no other key begins like it.\n";
+
+std::string exit_code_text() {
+  std::string text = "Exit codes:\n";
+  for (const ExitText& row : kExitTexts) {
+    const std::string number = std::to_string(static_cast<int>(row.code));
+    text += "  " + number + std::string(5 - number.size(), ' ') + row.meaning + "\n";
+  }
+  return text;
+}
+
+/// Help without CLI11's capitals and type decorations: `--database PATH   text`.
+class Formatter : public CLI::Formatter {
+ public:
+  Formatter() { column_width(26); }
+  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
+    std::string text = app->get_description() + (app->get_parent() == nullptr ? "" : ".") + "\n\nUsage: jit-prewarm ";
+    if (app->get_parent() == nullptr) return text + "COMMAND [options]\n" + commands(app) + "\n" + app->get_footer();
+    text += app->get_name();
+    for (const CLI::Option* option : app->get_options())
+      if (option->get_positional()) text += " " + option->get_option_text();
+    text += " [options]\n\nOptions:\n";
+    for (const CLI::Option* option : app->get_options())
+      if (!option->get_positional()) text += make_option(option, false);
+    return text + (app->get_footer().empty() ? "" : "\n" + app->get_footer());
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_option_text().empty() ? "" : " " + option->get_option_text();
+  }
+
+ private:
+  static std::string commands(const CLI::App* app) {
+    std::string text = "       jit-prewarm COMMAND --help\n\nCommands:\n";
+    for (const CLI::App* sub : app->get_subcommands(nullptr)) {
+      const std::string& name = sub->get_name();
+      text += "  " + name + std::string(10 - name.size(), ' ') + sub->get_description() + "\n";
+    }
+    return text;
+  }
+};
+
+/// Options that several commands share, each spelled and explained once.
+struct Shared {
+  CLI::App* app;
+  Options& options;
+
+  void kernels() const {
+    app->add_option("files", options.files, "Kernel definitions (TOML)")->option_text("FILE...")->required();
+    app->add_option("--kernel", options.kernel, "Only the kernel of this name")->option_text("NAME");
+    app->add_option("--problem", options.problems, "A problem, T=half,rows=4096,hidden=8192 for instance; repeatable")
+        ->option_text("VALUES")
+        ->allow_extra_args(false);
+    app->add_option("--problems", options.problem_table, "Problems from a CSV file, the header row holds the names")
+        ->option_text("CSV");
+  }
+  void database() const {
+    app->add_option("--database", options.database,
+                    "The database (default: JITUNE_DATABASE, else ~/.cache/jitune/jitune.db)")
+        ->option_text("PATH");
+  }
+  void device() const {
+    app->add_option("--device", options.device, "The GPU, by index or UUID (default: the first)")
+        ->option_text("INDEX|UUID");
+  }
+  void arch() const {
+    app->add_option("--arch", options.arch, "For this architecture, sm_90 for instance (default: the GPU's)")
+        ->option_text("SM")
+        ->excludes(app->get_option("--device"));
+  }
+  void tools() const {
+    app->add_option("--compile-workers", options.compile_workers,
+                    "Compilers at a time (default: nine tenths of the cores)")
+        ->option_text("N")
+        ->check(CLI::Range(1, 1024));
+    app->add_option("--nvrtc", options.nvrtc, "libnvrtc.so to compile with (default: the newest found)")
+        ->option_text("PATH");
+    worker();
+  }
+  void worker() const {
+    app->add_option("--worker", options.worker, "jitune-worker (default: beside jit-prewarm)")->option_text("PATH");
+  }
+  void duration(const std::string& name, std::chrono::milliseconds& target, const std::string& text) const {
+    app->add_option_function<std::string>(
+           name,
+           [name, &target](const std::string& value) {
+             Result<std::chrono::milliseconds> duration = parse_duration(value);
+             if (!duration) throw CLI::ValidationError(name, duration.error());
+             target = *duration;
+           },
+           text)
+        ->option_text("TIME");
+  }
+  void json() const { app->add_flag("--json", options.json, "The result as one JSON document on stdout"); }
+};
+
+Shared add_command(CLI::App& app, Options& options, Options::Command command, const char* name, const char* text,
+                   const char* footer) {
+  CLI::App* sub = app.add_subcommand(name, text);
+  sub->footer(footer);
+  sub->callback([&options, command] { options.command = command; });
+  return {sub, options};
+}
+
+void add_tune(CLI::App& app, Options& options) {
+  const Shared shared =
+      add_command(app, options, Options::Command::tune, "tune",
+                  "Find and store the fastest config of each kernel and problem, on this GPU", kTuneExamples);
+  shared.kernels();
+  shared.device();
+  shared.database();
+  shared.duration("--budget", options.budget, "At most this long a problem, 30s or 2m (default: until all is tried)");
+  shared.duration("--compile-timeout", options.compile_timeout,
+                  "The longest that one config may compile (default: 60s)");
+  shared.app->add_flag("--force", options.force, "Tune again what is tuned already");
+  shared.app->add_option("--seed", options.seed, "Of the order of trials and the random inputs (default: 1)")
+      ->option_text("N");
+  shared.tools();
+  shared.json();
+}
+
+void add_compile(CLI::App& app, Options& options) {
+  const Shared shared = add_command(app, options, Options::Command::compile, "compile",
+                                    "Compile every config into the database; needs no GPU", kCompileExamples);
+  shared.kernels();
+  shared.device();
+  shared.arch();
+  shared.database();
+  shared.app->add_flag("--defaults-only", options.defaults_only, "Only the default config of each problem");
+  shared.app->add_option("--limit", options.limit, "At most this many configs a problem")
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  shared.duration("--compile-timeout", options.compile_timeout,
+                  "The longest that one config may compile (default: 60s)");
+  shared.tools();
+  shared.json();
+}
+
+void add_others(CLI::App& app, Options& options) {
+  const Shared space =
+      add_command(app, options, Options::Command::space, "space",
+                  "Count and sample a kernel's configs, say what each constraint rejects", kSpaceExamples);
+  space.kernels();
+  space.device();
+  space.arch();
+  space.app->add_option("--samples", options.samples, "How many configs to show (default: 5)")
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{100000}));
+  space.app->add_option("--seed", options.seed, "Of the samples (default: 1)")->option_text("N");
+  space.json();
+
+  const Shared list = add_command(app, options, Options::Command::list, "list",
+                                  "List what is in the database, a line for each key", "");
+  list.app->add_option("--kernel", options.kernel, "Only the kernel of this name")->option_text("NAME");
+  list.database();
+  list.json();
+
+  const Shared show = add_command(app, options, Options::Command::show, "show",
+                                  "Show a key's fields, its winner and all its trials", kShowExamples);
+  show.app->add_option("key", options.key, "The beginning of a key")->option_text("KEY")->required();
+  show.database();
+  show.json();
+
+  const Shared doctor = add_command(app, options, Options::Command::doctor, "doctor",
+                                    "Say what was found on this machine, and for each missing thing the remedy", "");
+  doctor.database();
+  doctor.tools();
+  doctor.json();
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) names.push_back(sub->get_name());
+  return names;
+}
+
+/// One sentence for a command line that can't be understood, with the remedy.
+std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (chosen.empty() && !first.empty() && first[0] != '-') {
+    const std::vector<std::string> names = command_names(app);
+    return "there is no command '" + first + "'" + space::did_you_mean(first, names) + "; the commands are " +
+           join_words(names);
+  }
+  const std::string help = chosen.empty() ? "jit-prewarm --help" : "jit-prewarm " + chosen[0]->get_name() + " --help";
+  std::string text = error.what();
+  const std::vector<std::string> extra = app.remaining(true);
+  if (error.get_name() == "ExtrasError" && !extra.empty()) {
+    std::vector<std::string> known;
+    const CLI::App& place = chosen.empty() ? app : *chosen[0];
+    for (const CLI::Option* option : place.get_options()) known.push_back(option->get_name());
+    const std::string name = extra[0].substr(0, extra[0].find('='));
+    text = (name[0] == '-' ? "there is no option '" : "nothing is to be done with '") + name + "'" +
+           (name[0] == '-' ? space::did_you_mean(name, known) : "");
+  } else if (error.get_name() == "RequiredError" && !chosen.empty()) {
+    text = chosen[0]->get_name() == "show"
+               ? "which key? Give the beginning of one that `jit-prewarm list` prints"
+               : "which kernel? Give at least one definition file, rmsnorm.toml for instance";
+  }
+  return text + "\n(" + help + " lists the options)";
+}
+
+}  // namespace
+
+Options parse_command_line(int argc, char** argv) {
+  Options options;
+  CLI::App app(kAbout, "jit-prewarm");
+  app.formatter(std::make_shared<Formatter>());
+  app.set_help_flag("-h,--help", "This text");
+  app.set_version_flag("--version", "jit-prewarm " JITUNE_VERSION, "The version");
+  app.require_subcommand(1);
+  app.footer(exit_code_text() + "\n" + kEnvironment);
+  add_tune(app, options);
+  add_compile(app, options);
+  add_others(app, options);
+  if (argc <= 1) throw Stop(Exit::usage, app.help());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version: app.exit prints the right one of them
+    app.exit(success, std::cout, std::cerr);
+    throw Stop(Exit::ok, "");
+  } catch (const CLI::ParseError& error) {
+    throw Stop(Exit::usage, explain(app, error, argc, argv));
+  }
+  return options;
+}
+
+}  // namespace jitune::prewarm

@@ -1,0 +1,191 @@
+#include "apps/prewarm/session.hpp"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/prewarm/text.hpp"
+#include "compile/nvrtc.hpp"
+#include "gpu/driver.hpp"
+#include "pool/pool.hpp"
+
+namespace jitune::prewarm {
+namespace {
+
+volatile std::sig_atomic_t interrupt_seen = 0;
+
+void on_interrupt(int) {
+  interrupt_seen = 1;
+}
+
+std::string absolute(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+bool exists(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+
+std::string describe(const std::vector<space::DeviceInfo>& devices) {
+  std::string text;
+  for (size_t i = 0; i < devices.size(); ++i)
+    text += "\n  " + std::to_string(i) + "  " + devices[i].uuid + "  " + devices[i].name;
+  return text;
+}
+
+}  // namespace
+
+/// Log events as lines on stderr that don't tear the progress bar.
+struct Session::Hook {
+  Progress* progress = nullptr;
+  Log::Threshold threshold = Log::Threshold::warn;
+
+  static void send(void* user, const Event& event) noexcept {
+    const auto& hook = *static_cast<const Hook*>(user);
+    const auto needed = event.level == LogLevel::warning ? Log::Threshold::warn
+                        : event.level == LogLevel::info  ? Log::Threshold::info
+                                                         : Log::Threshold::debug;
+    if (hook.threshold < needed) return;
+    try {
+      const char* level = event.level == LogLevel::warning ? "warning"
+                          : event.level == LogLevel::info  ? "info"
+                                                           : "debug";
+      std::string line = "jit-prewarm " + std::string(level) + " [" + std::string(event.code) + "]";
+      if (!event.kernel.empty()) line += " " + std::string(event.kernel);
+      hook.progress->say(line + ": " + std::string(event.text));
+    } catch (...) {  // out of memory: the message is lost, the command goes on
+    }
+  }
+};
+
+Session::Session(Options options)
+    : options_(std::move(options)),
+      settings_(runtime::read_settings({})),
+      progress_(Progress::on_terminal()),
+      hook_(std::make_shared<Hook>(Hook{&progress_, settings_.threshold})),
+      log_(std::make_unique<Log>(LogHook{&Hook::send, hook_.get()}, settings_.threshold, settings_.log_keys)) {}
+
+void Session::warn(const std::string& text) {
+  progress_.say("jit-prewarm: " + text);
+}
+
+std::string Session::database_path(std::string* why_none) const {
+  std::string why;
+  if (options_.database == "off") why = "--database off would keep nothing; give a file with --database PATH";
+  if (options_.database.empty() && settings_.database.empty())
+    why =
+        "there is no place for the database: JITUNE_DATABASE is off, or neither HOME nor XDG_CACHE_HOME is set; give "
+        "a file with --database PATH";
+  if (why_none != nullptr) *why_none = why;
+  if (why.empty()) return options_.database.empty() ? settings_.database : absolute(options_.database);
+  if (why_none == nullptr) throw Stop(Exit::usage, why);
+  return "";
+}
+
+space::DeviceInfo Session::gpu() const {
+  const Result<std::vector<space::DeviceInfo>> devices = gpu::devices();
+  const bool measures = options_.command == Options::Command::tune;
+  if (!devices || devices->empty()) {
+    const std::string why = devices ? "this machine's CUDA driver shows no GPU" : devices.error();
+    throw Stop(
+        Exit::missing,
+        why + (measures ? "\nTuning needs a GPU; `jit-prewarm compile --arch sm_90` compiles ahead "
+                          "without one. `jit-prewarm doctor` shows what was found."
+                        : "\nWithout a GPU, say for which one: --arch sm_90 (known: " + space::nominal_archs() + ")"));
+  }
+  if (options_.device.empty()) return devices->front();
+  size_t index = 0;
+  const char* end = options_.device.data() + options_.device.size();
+  const auto [stop, error] = std::from_chars(options_.device.data(), end, index);
+  if (error == std::errc() && stop == end && index < devices->size()) return (*devices)[index];
+  for (const space::DeviceInfo& device : *devices)
+    if (device.uuid == options_.device || device.uuid == "GPU-" + options_.device) return device;
+  throw Stop(Exit::usage, "--device " + options_.device + ": there is no such GPU; there are" + describe(*devices));
+}
+
+space::DeviceInfo Session::gpu_or_arch() const {
+  if (options_.arch.empty()) return gpu();
+  const std::optional<space::DeviceInfo> device = space::nominal_device(options_.arch);
+  if (!device)
+    throw Stop(Exit::usage, "--arch " + options_.arch + ": unknown; the known ones are " + space::nominal_archs());
+  return *device;
+}
+
+std::vector<Work> Session::load() {
+  return load_work(options_, [this](const std::string& text) { warn(text); });
+}
+
+std::vector<Task> Session::tasks(const std::vector<Work>& work, const space::DeviceInfo& device) const {
+  std::vector<Task> tasks = bind_work(work, device);
+  check_not_empty(tasks);
+  return tasks;
+}
+
+tune::ServiceOptions Session::service_options() const {
+  tune::ServiceOptions options;
+  options.nvrtc = options_.nvrtc.empty() ? settings_.options.nvrtc : options_.nvrtc;
+  options.worker = options_.worker.empty() ? "" : absolute(options_.worker);
+  options.worker_env = settings_.worker_env;
+  options.cuda_home = settings_.cuda_home;
+  options.cuda_path = settings_.cuda_path;
+  options.compile_workers = options_.compile_workers.value_or(settings_.options.compile_workers);
+  options.compile_timeout = options_.compile_timeout;
+  options.keep_measuring_worker = true;
+  options.log = log_.get();
+  return options;
+}
+
+std::unique_ptr<tune::Services> Session::open_services() {
+  tune::ServiceOptions options = service_options();
+  options.store.path = database_path();
+  options.store.must_be_file = true;
+  const Result<std::string> worker = pool::find_worker(options.worker, options.worker_env);
+  if (!worker) throw Stop(Exit::missing, worker.error());
+  // Where there is a database it knows this machine's NVRTC; where there is none yet, none is made before NVRTC is
+  // found.
+  if (!exists(options.store.path)) {
+    const compile::NvrtcSearch search = compile::find_nvrtc({options.nvrtc, options.cuda_home, options.cuda_path, {}});
+    if (search.found.empty()) throw Stop(Exit::missing, compile::explain_missing(search));
+  }
+  Result<std::unique_ptr<tune::Services>> services = tune::Services::open(std::move(options));
+  if (!services) throw Stop(Exit::database, services.error());
+  if (const auto nvrtc = (*services)->nvrtc(); !nvrtc) throw Stop(Exit::missing, nvrtc.error());
+  return std::move(services).value();
+}
+
+std::unique_ptr<store::Store> Session::open_store() {
+  store::Store::OpenOptions options;
+  options.path = database_path();
+  options.create = false;
+  options.read_only = true;
+  options.must_be_file = true;
+  options.log = log_.get();
+  if (!exists(options.path))
+    throw Stop(Exit::database, "there is no database at " + options.path +
+                                   "; `jit-prewarm tune` and `jit-prewarm compile` make one, --database names another");
+  Result<std::unique_ptr<store::Store>> store = store::Store::open(options);
+  if (!store) throw Stop(Exit::database, store.error());
+  return std::move(store).value();
+}
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one kills
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+bool interrupted() {
+  return interrupt_seen != 0;
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+}  // namespace jitune::prewarm

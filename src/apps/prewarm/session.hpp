@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/prewarm/kernels.hpp"
+#include "apps/prewarm/options.hpp"
+#include "apps/prewarm/progress.hpp"
+#include "base/log.hpp"
+#include "runtime/environment.hpp"
+#include "space/device.hpp"
+#include "store/store.hpp"
+#include "tune/services.hpp"
+
+namespace jitune::prewarm {
+
+/// What commands have in common: options, the environment (read once), log, progress, and how things are found and
+/// opened. Whatever is missing or not usable ends the command with a Stop that says what to do about it.
+class Session {
+ public:
+  explicit Session(Options options);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Options& options() const { return options_; }
+  Progress& progress() { return progress_; }
+  Log& log() { return *log_; }
+
+  /// Absolute; "" and a reason in `why_none` when results would stay in memory only.
+  std::string database_path(std::string* why_none = nullptr) const;
+
+  /// The GPU that --device names, the first one without it.
+  space::DeviceInfo gpu() const;
+
+  /// As --arch says, by published figures, or without it the GPU.
+  space::DeviceInfo gpu_or_arch() const;
+
+  /// Kernels bound to their problems on a device; nothing is opened. Ends the command where a space is empty.
+  std::vector<Task> tasks(const std::vector<Work>& work, const space::DeviceInfo& device) const;
+  std::vector<Work> load();
+
+  /// Makes sure of NVRTC and the worker program, then opens or creates the database.
+  std::unique_ptr<tune::Services> open_services();
+
+  /// Opens a database that must exist, for reading.
+  std::unique_ptr<store::Store> open_store();
+
+  tune::ServiceOptions service_options() const;
+
+ private:
+  void warn(const std::string& text);
+
+  Options options_;
+  runtime::Settings settings_;  ///< the environment
+  Progress progress_;
+  struct Hook;
+  std::shared_ptr<Hook> hook_;
+  std::unique_ptr<Log> log_;
+};
+
+/// Makes ^C ask for an end instead of killing; a second one kills.
+void catch_interrupts();
+bool interrupted();
+
+/// How one command prints what it found on stdout.
+void print(const std::string& text);
+
+}  // namespace jitune::prewarm
