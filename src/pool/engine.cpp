@@ -228,7 +228,7 @@ void Engine::pump() {
 void Engine::feed_idle() {
   for (const auto& worker : workers_) {
     if (queue_.empty()) return;
-    if (!worker->is_idle()) continue;
+    if (!worker->is_idle() || worker->has_ended()) continue;
     Request request = std::move(queue_.front());
     queue_.pop_front();
     worker->give(std::move(request));

@@ -23,7 +23,7 @@ namespace jitune::pool {
 /// thread; all the rest happens on the io thread. Held by its thread too, so that it outlives every handler.
 class Engine : public std::enable_shared_from_this<Engine>, public WorkerEvents {
  public:
-  /// Throws std::system_error when the system gives no descriptors or thread.
+  /// Throws a std::exception when the system gives no descriptors or thread.
   static std::shared_ptr<Engine> start(const PoolOptions& options);
   ~Engine();
 

@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <exception>
 #include <future>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "pool/engine.hpp"
@@ -58,7 +58,7 @@ struct Pool::Impl {
         const std::lock_guard lock(mutex);
         if (!engine_) engine_ = Engine::start(options);
         engine = engine_;
-      } catch (const std::system_error& error) {
+      } catch (const std::exception& error) {  // asio and the standard library have one each
         return std::string("the pool's thread could not be started: ") + error.what();
       }
       if (use(*engine)) return "";

@@ -170,6 +170,12 @@ void Worker::watch_death() {
   });
 }
 
+bool Worker::has_ended() const {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(process_.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno == ECHILD;
+  return info.si_pid != 0;
+}
+
 void Worker::check_death() {
   if (phase_ == Phase::gone) return;
   int status = 0;

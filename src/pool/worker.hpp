@@ -64,6 +64,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   bool is_starting() const { return phase_ == Phase::starting; }
   bool is_idle() const { return phase_ == Phase::idle && !dead_; }
+  bool has_ended() const;  ///< dead, though its death may not have been handled yet
   bool is_stuck() const { return stuck_; }
   uint64_t request_id() const { return request_ ? request_->id : 0; }
   const Spawned& process() const { return process_; }
