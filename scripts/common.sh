@@ -62,9 +62,3 @@ build_jobs() {
   ((by_memory >= 1)) || by_memory=1
   echo $((by_memory < cores ? by_memory : cores))
 }
-
-# has_gpu: whether a driver is here and sees a GPU.
-has_gpu() {
-  compgen -G '/dev/nvidia[0-9]*' >/dev/null || compgen -G '/dev/dxg' >/dev/null || return 1
-  { command -v ldconfig >/dev/null && ldconfig -p | grep -q 'libcuda\.so\.1'; } || command -v nvidia-smi >/dev/null
-}
