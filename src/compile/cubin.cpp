@@ -71,6 +71,10 @@ Result<void> check_cubin(std::string_view cubin, std::string_view symbol) {
   if (header->e_shentsize != sizeof(Elf64_Shdr) || !slice(cubin, header->e_shoff, table_bytes))
     return Failure{"the cubin is damaged: its section table does not lie within its " + std::to_string(cubin.size()) +
                    " bytes"};
+  // The program headers come last in a real cubin, so a file cut short lacks them first.
+  if (header->e_phnum > 0 && !slice(cubin, header->e_phoff, uint64_t{header->e_phnum} * header->e_phentsize))
+    return Failure{"the cubin is damaged: its program headers do not lie within its " + std::to_string(cubin.size()) +
+                   " bytes"};
   for (uint64_t i = 0; i < header->e_shnum; ++i) {
     const auto one = section(cubin, *header, i);
     if (one->sh_type != SHT_NOBITS && !slice(cubin, one->sh_offset, one->sh_size))
