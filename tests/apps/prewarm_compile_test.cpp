@@ -33,7 +33,7 @@ __global__ void small(T* y, const T* x, int n) {
     if (first + i < n) y[first + i] = x[first + i] + T(1);
 }
 )");
-  write_file(home + "/small.toml", R"(format = 1
+  write_file(home + "/small.toml", R"toml(format = 1
 name = "small"
 source = "small.cu"
 entry = "small<{T}, {BLOCK}, {VEC}>"
@@ -59,7 +59,7 @@ type = "int"
 value = "n"
 [[defaults]]
 config = { BLOCK = 64, VEC = 1 }
-)");
+)toml");
 }
 
 struct Walked {

@@ -50,7 +50,7 @@ __global__ void scale(T* y, const T* x, int n) {
     if (first + i < n) y[first + i] = x[first + i] + x[first + i] * T(UNROLL);
 }
 )");
-  write_file(home + "/scale.toml", R"(format = 1
+  write_file(home + "/scale.toml", R"toml(format = 1
 name = "scale"
 source = "scale.cu"
 entry = "scale<{T}, {BLOCK}, {VEC}>"
@@ -86,7 +86,7 @@ config = {
     BLOCK = 128, VEC = 4, UNROLL = 1 }
 [[defaults]]
 config = { BLOCK = 64, VEC = 1, UNROLL = 1 }
-)");
+)toml");
 }
 
 }  // namespace jitune::test
