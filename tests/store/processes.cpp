@@ -65,7 +65,7 @@ TEST_CASE("many processes may open a new file at once") {
     std::atomic<bool> go{false};
   };
   int failed = 0;
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 8; ++round) {
     test::TempDir dir;
     Shared<Start> gate;
     std::vector<pid_t> children;
