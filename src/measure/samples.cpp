@@ -7,9 +7,12 @@
 namespace jitune::measure {
 namespace {
 
-constexpr double kAgreement = 0.01;      // samples this close need no more of their kind
-constexpr double kEnoughUs = 150'000.0;  // so long a series has averaged out what a short one could not
-constexpr double kErrorFactor = 2.0;     // joint error = this x MAD / sqrt(rounds), about one error of the median
+constexpr double kAgreement = 0.01;       // samples this close need no more of their kind
+constexpr double kEnoughUs = 150'000.0;   // so long a series has averaged out what a short one could not
+constexpr double kSpeedAgreement = 0.03;  // a GPU whose samples differ by less is up to speed
+constexpr double kFalling = 0.08;         // more than the first launch of a config costs where nothing is wrong
+constexpr double kFarBehind = 0.5;        // no clock is so low after a rest that this could be its doing
+constexpr double kErrorFactor = 2.0;      // joint error = this x MAD / sqrt(rounds), about one error of the median
 
 bool is_time(double us) {
   return std::isfinite(us) && us > 0;
@@ -96,6 +99,23 @@ bool is_settled(std::span<const double> samples_us, int min_samples, int max_sam
   for (const double us : kept) sum_us += us;
   const auto [low, high] = std::minmax_element(kept.begin(), kept.end());
   return (*high - *low) / *low <= kAgreement || sum_us > kEnoughUs;
+}
+
+Series::Next Series::add(double us, double elapsed_ms) {
+  if (!is_time(us)) return ++dropped_ > rules_.max_samples ? Next::unusable : Next::more;
+  const bool falling = is_time(before_us_) && us < before_us_ * (1 - kFalling);
+  if (!settled_ && !samples_us_.empty()) {
+    settled_ = std::abs(us - before_us_) <= kSpeedAgreement * std::min(us, before_us_);
+    if (!settled_) samples_us_.clear();
+  }
+  if (falling) samples_us_.clear();
+  settled_ = settled_ || elapsed_ms > rules_.settle_limit_ms;
+  before_us_ = us;
+  samples_us_.push_back(us);
+  if (falling) return Next::more;
+  const std::span<const double> far_behind(&kFarBehind, 1);
+  if (has_lost(samples_us_, rules_.bound_us, settled_ ? rules_.margins : far_behind)) return Next::lost;
+  return settled_ && is_settled(samples_us_, rules_.min_samples, rules_.max_samples) ? Next::enough : Next::more;
 }
 
 double median_log_ratio(std::span<const double> first_us, std::span<const double> second_us) {

@@ -23,6 +23,38 @@ bool has_lost(std::span<const double> samples_us, double bound_us, std::span<con
 /// `max_samples`, or they took 150 ms together.
 bool is_settled(std::span<const double> samples_us, int min_samples, int max_samples);
 
+/// Takes samples of one config as they come and says when to stop. Pure: the caller tells how much time has passed.
+///
+/// A GPU that rested has to come up to speed: until two samples in a row agree within 3 %, or 20 ms are spent, the
+/// older one is dropped and only a config that is 50 % behind is given up.
+class Series {
+ public:
+  struct Rules {
+    int min_samples = 3;
+    int max_samples = 7;
+    std::span<const double> margins;
+    double bound_us = 0;  ///< no bound unless it is a finite time
+    double first_us = 0;  ///< the launch before the first sample, if it is known
+    bool rested = true;   ///< the GPU idled before
+    double settle_limit_ms = 20;
+  };
+  enum class Next : uint8_t { more, enough, lost, unusable };
+
+  explicit Series(const Rules& rules) : rules_(rules), settled_(!rules.rested), before_us_(rules.first_us) {}
+
+  /// `elapsed_ms` since the first sample began. What is not a time is dropped; more of them than max_samples: unusable.
+  Next add(double us, double elapsed_ms);
+
+  const std::vector<double>& samples_us() const { return samples_us_; }
+
+ private:
+  Rules rules_;
+  bool settled_;
+  double before_us_;
+  int dropped_ = 0;
+  std::vector<double> samples_us_;
+};
+
 /// The median over rounds of log(first/second): negative when the first is faster. A round counts where both hold a
 /// time; 0 when none does. Drift that both see in a round cancels.
 double median_log_ratio(std::span<const double> first_us, std::span<const double> second_us);

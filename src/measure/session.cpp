@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "measure/check.hpp"
@@ -10,8 +11,8 @@
 namespace jitune::measure {
 namespace {
 
-constexpr double kHopeless = 6;       // a first launch so much slower than the best is not worth a warm-up
-constexpr double kUsableShare = 0.9;  // of the GPU's free memory; the rest is headroom for whoever else is there
+constexpr double kFirstSettleMs = 30;  // a fresh context: clocks from the bottom
+constexpr double kUsableShare = 0.9;   // of the GPU's free memory; the rest is headroom for whoever else is there
 
 /// A number in [0, bound) for this seed and counter (the finaliser of splitmix64).
 uint64_t draw(uint64_t seed, uint64_t counter, uint64_t bound) {
@@ -19,10 +20,6 @@ uint64_t draw(uint64_t seed, uint64_t counter, uint64_t bound) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
   return (z ^ (z >> 31)) % bound;
-}
-
-bool is_time(double us) {
-  return us > 0 && us < std::numeric_limits<double>::infinity();
 }
 
 }  // namespace
@@ -57,6 +54,8 @@ struct Session::Study {
   Timer timer;
   Checker checker;
   uint64_t rematches = 0;
+  bool first_trial = true;
+  bool rested = true;  // before the trial at hand
 
   gpu::Trouble prepare(int64_t l2_bytes) {
     if (auto bad = utility.load(driver, setup.utility_cubin, stream.handle)) return bad;
@@ -78,25 +77,27 @@ struct Session::Study {
 };
 
 gpu::Trouble Session::Study::take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply) {
-  const Policy& policy = setup.policy;
-  if (!(reply.first_us > kHopeless * request.bound_us))
-    if (auto bad = timer.warm_up(loaded)) return bad;
-  int dropped = 0;
-  while (!is_settled(reply.samples_us, policy.min_samples, policy.max_samples)) {
+  // The check run was the config's warm-up. Whether the GPU's is due was decided before it: that run was a short one.
+  Series::Rules rules{.min_samples = setup.policy.min_samples,
+                      .max_samples = setup.policy.max_samples,
+                      .margins = setup.policy.margins,
+                      .bound_us = request.bound_us,
+                      .first_us = reply.first_us,
+                      .rested = rested};
+  if (std::exchange(first_trial, false)) rules.settle_limit_ms = kFirstSettleMs;
+  Series series(rules);
+  const Clock::time_point start = Clock::now();
+  for (Series::Next next = Series::Next::more; next == Series::Next::more;) {
     double us = 0;
     if (auto bad = timer.sample(loaded, us)) return bad;
-    if (!is_time(us)) {
-      if (++dropped <= policy.max_samples) continue;
+    next = series.add(us, ms_since(start));
+    if (next == Series::Next::lost) reply.status = TrialStatus::early_stopped;
+    if (next == Series::Next::unusable) {
       reply.status = TrialStatus::launch_error;
-      reply.error = "the driver's event times are not usable (zero or negative " + std::to_string(dropped) + " times)";
-      return {};
-    }
-    reply.samples_us.push_back(us);
-    if (has_lost(reply.samples_us, request.bound_us, policy.margins)) {
-      reply.status = TrialStatus::early_stopped;
-      return {};
+      reply.error = "the driver's event times are not usable: zero, negative or not a number again and again";
     }
   }
+  reply.samples_us = series.samples_us();
   return {};
 }
 
@@ -167,6 +168,7 @@ TrialReply Session::trial(const TrialRequest& request) {
     return reply;
   }
   Study& study = *study_;
+  study.rested = study.timer.rested();
   reply.status = TrialStatus::ok;
   Loaded loaded;
   Finding finding;
@@ -215,7 +217,8 @@ RematchReply Session::rematch(const RematchRequest& request) {
     if (auto bad = study.buffers.fit_scratch(request.candidates[i].args)) return failed(i, bad);
   for (size_t i = 0; i < count; ++i) {
     if (auto bad = study.load(request.candidates[i], loaded[i])) return failed(i, bad);
-    if (auto bad = study.timer.warm_up(loaded[i])) return failed(i, bad);
+    double warm_up_us = 0;
+    if (auto bad = study.timer.sample(loaded[i], warm_up_us)) return failed(i, bad);
   }
   const uint64_t seed = study.setup.seed + (++study.rematches << 32);
   std::vector<size_t> order(count);

@@ -1,15 +1,9 @@
 #include "measure/timing.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 namespace jitune::measure {
 namespace {
 
-constexpr double kRestedMs = 5;        // a GPU that idles longer may have lowered its clocks
-constexpr double kFirstSettleMs = 30;  // a fresh context: lazy loading and clocks from the bottom
-constexpr double kSettleMs = 20;
-constexpr double kSettled = 0.03;
+constexpr double kRestedMs = 5;          // a GPU that idles longer may have lowered its clocks
 constexpr int64_t kGateCycles = 40'000;  // about 20 us at 2 GHz: enqueueing an event and a launch takes less
 
 }  // namespace
@@ -64,19 +58,8 @@ gpu::Trouble Timer::sample(Loaded& loaded, double& us) {
   return time_launch(loaded, us);
 }
 
-gpu::Trouble Timer::warm_up(Loaded& loaded) {
-  const bool rested = !settled_before_ || ms_since(last_busy_) > kRestedMs;
-  const double limit_ms = settled_before_ ? kSettleMs : kFirstSettleMs;
-  settled_before_ = true;
-  const Clock::time_point start = Clock::now();
-  double before_us = 0;
-  double us = 0;
-  if (auto bad = sample(loaded, us)) return bad;
-  while (rested && ms_since(start) < limit_ms && !(std::abs(us - before_us) <= kSettled * std::min(us, before_us))) {
-    before_us = us;
-    if (auto bad = sample(loaded, us)) return bad;
-  }
-  return {};
+bool Timer::rested() const {
+  return ms_since(last_busy_) > kRestedMs;
 }
 
 }  // namespace jitune::measure

@@ -25,9 +25,8 @@ class Timer {
   /// region.
   gpu::Trouble sample(Loaded& loaded, double& us);
 
-  /// Brings clocks and caches up. A GPU that rested for more than 5 ms runs samples until two in a row agree within 3 %
-  /// or the time is over (30 ms at the first call, then 20 ms); otherwise one launch does.
-  gpu::Trouble warm_up(Loaded& loaded);
+  /// Whether the GPU has done nothing for us for more than 5 ms, so that its clocks may have gone down.
+  bool rested() const;
 
  private:
   gpu::Trouble record(CUevent event);
@@ -39,7 +38,6 @@ class Timer {
   CUevent begin_ = nullptr, end_ = nullptr;
   DeviceMemory flush_;
   bool cold_l2_ = true;
-  bool settled_before_ = false;
   Clock::time_point last_busy_{};
 };
 

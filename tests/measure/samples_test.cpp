@@ -83,6 +83,67 @@ TEST_CASE("samples settle by agreement, number or time") {
   CHECK_FALSE(is_settled({}, 0, 7));
 }
 
+TEST_CASE("a series on a GPU that rested drops samples until two agree") {
+  using Next = Series::Next;
+  Series::Rules rules;
+  rules.margins = kMargins;
+  rules.bound_us = 100;
+  {
+    Series series(rules);
+    CHECK(series.add(112, 1) == Next::more);  // 12 % behind, but the clock may be low
+    CHECK(series.add(105, 2) == Next::more);
+    CHECK(series.add(99, 3) == Next::more);
+    CHECK(series.add(98.5, 4) == Next::more);
+    CHECK(series.add(98.8, 5) == Next::enough);
+    CHECK(series.samples_us() == std::vector<double>{99, 98.5, 98.8});
+  }
+  {
+    Series series(rules);
+    CHECK(series.add(151, 1) == Next::lost);  // that is not the clock
+  }
+  {
+    Series series(rules);
+    CHECK(series.add(120, 1) == Next::more);
+    CHECK(series.add(119, 2) == Next::lost);  // two agree: up to speed, and clearly behind
+    CHECK(series.samples_us().size() == 2);
+  }
+  {
+    Series series(rules);
+    CHECK(series.add(120, 21) == Next::lost);  // the time to settle is over
+  }
+  rules.rested = false;
+  {
+    Series series(rules);
+    CHECK(series.add(116, 1) == Next::lost);
+  }
+  {
+    Series series(rules);
+    for (int i = 0; i < 7; ++i) CHECK(series.add(i % 2 == 0 ? 0 : kNan, 1) == Next::more);
+    CHECK(series.add(-1, 1) == Next::unusable);
+    CHECK(series.samples_us().empty());
+  }
+}
+
+TEST_CASE("a config is not given up while its launches become faster") {
+  using Next = Series::Next;
+  Series::Rules rules;
+  rules.margins = kMargins;
+  rules.bound_us = 1450;
+  rules.first_us = 5700;  // conv15m on a W6600: the best configs begin like this
+  for (const bool rested : {true, false}) {
+    rules.rested = rested;
+    Series series(rules);
+    CHECK(series.add(3980, 4) == Next::more);
+    CHECK(series.add(3600, 8) == Next::more);
+    CHECK(series.add(1420, 9) == Next::more);
+    CHECK(series.add(1425, 11) == Next::more);
+    CHECK(series.add(1421, 12) == Next::enough);
+    CHECK(series.samples_us() == std::vector<double>{1420, 1425, 1421});
+  }
+  Series slow(rules);
+  CHECK(slow.add(5400, 5) == Next::lost);  // a first launch is a little slower everywhere
+}
+
 TEST_CASE("interleaved series are compared by the median of their ratios") {
   const std::vector<double> slow{103, 105, 107, 109}, fast{100, 102, 104, 106};
   CHECK(compare_rounds(fast, slow, 0.01) == Verdict::first);
