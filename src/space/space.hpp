@@ -32,6 +32,8 @@ struct SpaceCount {
 /// All valid configs of a kernel for one problem and device. Nothing is enumerated until asked, memory is O(params).
 /// Order of enumeration is canonical: params sorted by name, values in the definition's order, last name fastest; for
 /// explicit configs, their own order. Immutable and safe to read from many threads.
+/// A config is valid where every `require` entry holds, every derived value has a value, and the launch is within the
+/// device's limits (as far as those do not depend on kernel.*).
 class Space {
  public:
   struct State;

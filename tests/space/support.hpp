@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,5 +48,21 @@ inline Instance bind_or_fail(const KernelDefinition& definition, const ProblemVa
   if (!instance) FAIL(instance.error());
   return *instance;
 }
+
+/// Milliseconds of this process's own time: other programs on the machine don't count, sanitizers are allowed for.
+class CpuTimer {
+ public:
+  double ms() const {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    constexpr double kSlower = 20;
+#else
+    constexpr double kSlower = 1;
+#endif
+    return 1000.0 * static_cast<double>(std::clock() - start_) / CLOCKS_PER_SEC / kSlower;
+  }
+
+ private:
+  std::clock_t start_ = std::clock();
+};
 
 }  // namespace jitune::space
