@@ -99,8 +99,8 @@ struct Arg {
 
 /// Launch geometry; every string is an expression. Missing grid and block dimensions are 1.
 struct LaunchGeometry {
-  std::vector<std::string> grid;
-  std::vector<std::string> block;
+  std::vector<std::string> grid = {};
+  std::vector<std::string> block = {};
   std::string shared_bytes = "0";  ///< dynamic shared memory; above 48 KiB the function's limit is raised
   std::vector<std::string> cluster = {};
   bool cooperative = false;
@@ -110,7 +110,7 @@ struct LaunchGeometry {
 /// `NAME = expression` for every param.
 struct DefaultRule {
   std::string when = {};  ///< an expression; the last rule has none
-  std::vector<std::pair<std::string, std::string>> config;
+  std::vector<std::pair<std::string, std::string>> config = {};
 };
 
 /// Another form of the kernel where `when` (over device.* and problem values) holds. What is set replaces the kernel's.
@@ -145,9 +145,9 @@ struct KernelDefinition {
   std::vector<std::string> require = {};  ///< expressions; a config is valid where all are not 0
   std::vector<Param> params = {};
   std::vector<std::vector<std::pair<std::string, Value>>> configs = {};  ///< instead of the grid of params
-  LaunchGeometry launch;
+  LaunchGeometry launch = {};
   std::vector<Arg> args = {};  ///< in the kernel's own order
-  std::vector<DefaultRule> defaults;
+  std::vector<DefaultRule> defaults = {};
   std::vector<Variant> variants = {};
   Macros macros = Macros::after_includes;
   std::string arch = {};            ///< "" is the device's; `sm_90a` asks for the arch-specific form

@@ -44,12 +44,13 @@ Module::Module(Module&& other) noexcept {
 Module& Module::operator=(Module&& other) noexcept {
   std::swap(driver_, other.driver_);
   std::swap(module_, other.module_);
+  std::swap(kept_, other.kept_);
   std::swap(function_, other.function_);
   return *this;
 }
 
 Module::~Module() {
-  if (module_ != nullptr) driver_->cuModuleUnload(module_);
+  if (module_ != nullptr && !kept_) driver_->cuModuleUnload(module_);
 }
 
 Trouble Module::load(const Driver& driver, std::string_view cubin, const std::string& lowered_name) {

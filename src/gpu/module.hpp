@@ -44,12 +44,13 @@ class Module {
   Trouble symbol(const std::string& name, CUdeviceptr& address, size_t& bytes) const;
 
   CUfunction function() const { return function_; }
-  void keep() { module_ = nullptr; }
+  void keep() { kept_ = true; }
   explicit operator bool() const { return function_ != nullptr; }
 
  private:
   const Driver* driver_ = nullptr;
   CUmodule module_ = nullptr;
+  bool kept_ = false;
   CUfunction function_ = nullptr;
 };
 

@@ -84,7 +84,7 @@ Compiler::Compiler(Options options) : options_(std::move(options)) {
   if (options_.worker.empty()) return;
   pool::PoolOptions pool;
   pool.program.path = options_.worker;
-  pool.program.args = {"compile", options_.nvrtc.path};
+  pool.program.args = {"compile", "--nvrtc=" + options_.nvrtc.path};
   pool.program.environment = pool::worker_environment(false);
   pool.program.nice = 5;
   pool.width = options_.width;

@@ -40,7 +40,7 @@ struct Request {
   std::vector<std::pair<size_t, std::vector<uint8_t>>> scalars;  ///< the caller's own values, by arg
   std::function<void(const Progress&)> on_progress;              ///< after each trial, on the calling thread
   std::function<void(const store::TrialRow&)> on_trial;          ///< likewise
-  std::function<bool()> cancelled;                               ///< asked between trials
+  std::function<bool()> cancelled = {};                          ///< asked between trials
 };
 
 /// What came of it.
@@ -76,8 +76,8 @@ struct CompileAllRequest {
   const space::Instance* instance = nullptr;
   bool defaults_only = false;
   uint64_t limit = 0;  ///< 0: all
-  std::function<void(const Compiled&, const CompileReport&)> on_compiled;
-  std::function<bool()> cancelled;
+  std::function<void(const Compiled&, const CompileReport&)> on_compiled = {};
+  std::function<bool()> cancelled = {};
 };
 Result<CompileReport> compile_all(Services& services, const CompileAllRequest& request);
 

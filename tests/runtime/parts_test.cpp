@@ -1,0 +1,148 @@
+#include <functional>
+#include <sstream>
+
+#include "jitune/jitune.hpp"
+#include "runtime/environment.hpp"
+#include "runtime/plan_table.hpp"
+#include "runtime/signature.hpp"
+#include "support/support.hpp"
+
+using namespace jitune;
+using test::ScopedEnv;
+
+namespace {
+
+std::string message_of(const std::function<void()>& action, ErrorCode code) {
+  try {
+    action();
+  } catch (const Error& error) {
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  FAIL("nothing was thrown");
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::unique_ptr<runtime::Plan> plan_for(int64_t value, bool heuristic = false) {
+  runtime::Plan::Making making;
+  making.key.values[0] = value;
+  making.key.count = 1;
+  making.key.heuristic = heuristic;
+  making.choice.config = std::to_string(value);
+  return std::make_unique<runtime::Plan>(std::move(making));
+}
+
+}  // namespace
+
+TEST_CASE("the environment overrides options, and nonsense in it is refused by name") {
+  Options options;
+  options.track = Track::lookup;
+  options.database = "/somewhere/engine.db";
+  {
+    const ScopedEnv track("JITUNE_TRACK", "tune"), database("JITUNE_DATABASE", "off"),
+        workers("JITUNE_COMPILE_WORKERS", "3");
+    const auto settings = runtime::read_settings(options);
+    CHECK(settings.options.track == Track::tune);
+    CHECK(settings.database.empty());
+    CHECK(settings.options.compile_workers == 3);
+    CHECK_FALSE(settings.always_heuristic);
+  }
+  {
+    const ScopedEnv track("JITUNE_TRACK", "heuristic");
+    CHECK(runtime::read_settings(options).always_heuristic);
+  }
+  CHECK(runtime::read_settings(options).database == "/somewhere/engine.db");
+  const std::pair<const char*, const char*> wrong[] = {{"JITUNE_TRACK", "fast"},
+                                                       {"JITUNE_COMPILE_WORKERS", "0"},
+                                                       {"JITUNE_COMPILE_WORKERS", "many"},
+                                                       {"JITUNE_LOG", "loud"}};
+  for (const auto& [name, value] : wrong) {
+    const ScopedEnv set(name, value);
+    const auto message = message_of([&] { runtime::read_settings(options); }, ErrorCode::bad_options);
+    CHECK(has(message, std::string(name) + "=" + value));
+    CHECK(has(message, "use "));
+  }
+  options.compile_timeout = std::chrono::milliseconds(0);
+  CHECK(has(message_of([&] { runtime::read_settings(options); }, ErrorCode::bad_options), "Options::compile_timeout"));
+}
+
+TEST_CASE("paths become absolute when the Tuner is made; the default database is in the user's cache") {
+  const ScopedEnv cache("XDG_CACHE_HOME", "/var/cache/me"), unset("JITUNE_DATABASE", nullptr);
+  CHECK(runtime::read_settings({}).database == "/var/cache/me/jitune/jitune.db");
+  Options options;
+  options.database = "relative.db";
+  CHECK(runtime::read_settings(options).database.front() == '/');
+}
+
+TEST_CASE("plans are found by context, values and track; a replaced plan's table stays readable") {
+  runtime::PlanTable table;
+  runtime::PlanKey key;
+  key.count = 1;
+  CHECK(table.find(key) == nullptr);
+  for (int64_t value = 0; value < 1000; ++value) table.insert(plan_for(value));
+  for (int64_t value = 0; value < 1000; ++value) {
+    key.values[0] = value;
+    runtime::Plan* found = table.find(key);
+    REQUIRE(found != nullptr);
+    CHECK(found->choice().config == std::to_string(value));
+  }
+  key.values[0] = 7;
+  runtime::Plan* old = table.find(key);
+  runtime::Plan* replaced = table.insert(plan_for(7));
+  CHECK(table.find(key) == replaced);
+  CHECK(old != replaced);
+  CHECK(old->choice().config == "7");  // still there for whoever holds it
+  CHECK(table.all().size() == 1000);
+  key.heuristic = true;
+  CHECK(table.find(key) == nullptr);
+  key.heuristic = false;
+  key.context = reinterpret_cast<CUcontext>(0x1000);
+  CHECK(table.find(key) == nullptr);
+}
+
+TEST_CASE("a signature that does not fit the args is refused, naming the first arg that differs") {
+  const std::vector<Arg> args{out("y", "float", "n"), in("x", "float", "n"), scratch("s", "float", "n"),
+                              scalar("n", "int", "n"), scalar("a", "half", "1.0")};
+  using K = ArgumentType::Kind;
+  const ArgumentType y{K::pointer, 8, 4}, x{K::const_pointer, 8, 4}, n{K::integer, 4, 0}, a{K::other, 2, 0};
+  auto check = [&](std::vector<ArgumentType> signature) { runtime::check_signature("k", args, signature); };
+  check({y, x, n, a});
+  check({y, y, n, a});                   // const may be left out for an input
+  check({{K::pointer, 8, 0}, x, n, a});  // void* and device_ptr
+  auto refused = [&](std::vector<ArgumentType> signature) {
+    return message_of([&] { check(signature); }, ErrorCode::bad_definition);
+  };
+  CHECK(has(refused({y, x, n}), "has 3 parameters, the definition takes 4 from the caller: y, x, n, a"));
+  CHECK(has(refused({x, x, n, a}), "'y' the kernel writes to it"));
+  CHECK(has(refused({y, {K::const_pointer, 8, 8}, n, a}), "'x' its elements are of type float, 4 bytes"));
+  CHECK(has(refused({y, x, {K::integer, 8, 0}, a}), "'n' it is a scalar of type int, 4 bytes"));
+  CHECK(has(refused({y, x, {K::floating, 4, 0}, a}), "'n' it is a scalar of type int"));
+  CHECK(has(refused({y, n, n, a}), "'x' it is a buffer"));
+  CHECK(has(refused({y, x, y, a}), "'n' it is a scalar"));
+}
+
+TEST_CASE("C++ types are told apart as far as definitions need it") {
+  struct Incomplete;
+  using K = ArgumentType::Kind;
+  CHECK(detail::argument_type<float*>().kind == K::pointer);
+  CHECK(detail::argument_type<float*>().element_size == 4);
+  CHECK(detail::argument_type<const double*>().kind == K::const_pointer);
+  CHECK(detail::argument_type<const double*>().element_size == 8);
+  CHECK(detail::argument_type<void*>().element_size == 0);
+  CHECK(detail::argument_type<Incomplete*>().element_size == 0);
+  CHECK(detail::argument_type<device_ptr>().kind == K::pointer);
+  CHECK(detail::argument_type<unsigned long>().kind == K::integer);  // never a pointer
+  CHECK(detail::argument_type<float>().kind == K::floating);
+}
+
+TEST_CASE("a choice prints as one line for people") {
+  std::ostringstream text;
+  text << Choice{Choice::Source::tuned, R"({"BLOCK":128})", 40.5, 100,
+                 "tuned in this process (won): 9 trials in 0.4 s"};
+  CHECK(text.str() ==
+        R"(tuned {"BLOCK":128}, 40.5 us (default config 100 us); tuned in this process (won): 9 trials in 0.4 s)");
+}

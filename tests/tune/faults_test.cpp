@@ -1,0 +1,124 @@
+#include <map>
+
+#include "tune/compiler.hpp"
+#include "tune/fixture.hpp"
+
+using namespace jitune;
+using test::Bench;
+
+namespace {
+
+std::map<std::string, store::TrialRow> rows_of(Bench& bench) {
+  auto rows = bench.services().store().trials_of(bench.request(Bench::scale()).key.sha256);
+  REQUIRE(rows.ok());
+  std::map<std::string, store::TrialRow> by_config;
+  for (auto& row : *rows) by_config[row.config] = row;
+  return by_config;
+}
+
+std::string with_fault(const std::string& fault) {
+  return R"({"kernels": [{"match": "scale<256, 2>", "time_us": 1, "spread": 0, "fault": ")" + fault + R"("},
+             {"match": "scale<", "time_us": 100, "spread": 0, "noise": 0.001,
+              "factors": [{"64": 1.0, "128": 0.5, "256": 0.7}, {"1": 1.0, "2": 0.9, "4": 0.8}]}]})";
+}
+
+constexpr const char* kFaulty = R"({"BLOCK":256,"ITEMS":2})";
+
+}  // namespace
+
+TEST_CASE("one bad config becomes one failed trial; the others are ranked, whatever it does") {
+  if (!test::have_nvrtc()) return;
+  const std::pair<const char*, const char*> faults[] = {
+      {"illegal_address", "run_crash"}, {"launch_error", "launch_error"},   {"wrong", "wrong_result"},
+      {"half", "wrong_result"},         {"out_of_bounds", "out_of_bounds"},
+  };
+  for (const auto& [fault, status] : faults) {
+    CAPTURE(fault);
+    Bench bench(with_fault(fault));
+    const auto outcome = bench.tune(Bench::scale());
+    REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+    CHECK(outcome.trials == 9);
+    CHECK(outcome.failed == 1);
+    REQUIRE(outcome.winner.has_value());
+    CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");
+    const auto rows = rows_of(bench);
+    CHECK(rows.at(kFaulty).status == status);
+    CHECK_FALSE(rows.at(kFaulty).error.empty());
+  }
+}
+
+TEST_CASE("a kernel that never ends costs its deadline and its worker, nothing else, and is not run again") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(with_fault("hang"));
+  const auto outcome = bench.tune(Bench::scale());
+  REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+  CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");
+  CHECK(rows_of(bench).at(kFaulty).status == "run_timeout");
+  CHECK(outcome.wall_ms < 40000);
+  // A later study of the key knows it: no deadline is spent on it.
+  bench.reopen();
+  const auto again = bench.tune(Bench::scale(), [](tune::Request& request) { request.resume = true; });
+  CHECK(again.failed == 0);
+  CHECK(again.wall_ms < 10000);
+}
+
+TEST_CASE("a default config that fails is reported, and the first good config is the reference") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(R"({"kernels": [{"match": "scale<64, 1>", "fault": "launch_error"},
+             {"match": "scale<", "time_us": 100, "spread": 0, "factors": [{"128": 0.5}, {"4": 0.5}]}]})");
+  const auto outcome = bench.tune(Bench::scale());
+  REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+  CHECK(outcome.failed == 1);
+  CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");
+  CHECK(outcome.winner->default_us == 0);
+}
+
+TEST_CASE("a source that does not compile in any config ends without a winner and says why") {
+  if (!test::have_nvrtc()) return;
+  Bench bench("{}");
+  auto broken = Bench::scale();
+  broken.source_text += "\nthis is not CUDA;\n";
+  const auto outcome = bench.tune(broken);
+  REQUIRE(outcome.outcome == "no_valid_config");
+  CHECK_FALSE(outcome.winner.has_value());
+  CHECK(outcome.failed == 9);
+  auto rows = bench.services().store().trials_of(bench.request(broken).key.sha256);
+  REQUIRE(rows.ok());
+  for (const auto& row : *rows) {
+    CHECK(row.status == "compile_error");
+    CHECK(row.error.find("error") != std::string::npos);
+  }
+}
+
+TEST_CASE("a space without a valid config names what rejects it") {
+  if (!test::have_nvrtc()) return;
+  Bench bench("{}");
+  auto impossible = Bench::scale();
+  impossible.require = {"BLOCK > n"};
+  const auto outcome = bench.tune(impossible);
+  REQUIRE(outcome.outcome == "no_valid_config");
+  CHECK(outcome.note.find("BLOCK > n") != std::string::npos);
+}
+
+TEST_CASE("too little GPU memory is the study's outcome, not a config's fault") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(R"({"devices": [{"name": "Small", "memory_bytes": 1048576, "l2_bytes": 65536}]})");
+  auto large = Bench::scale();
+  for (auto& arg : large.args)
+    if (arg.kind != ArgKind::scalar) arg.count = "n * 1000";
+  const auto outcome = bench.tune(large);
+  REQUIRE_MESSAGE(outcome.outcome == "out_of_memory", outcome.note);
+  CHECK(outcome.trials == 0);
+}
+
+TEST_CASE("a held lease is respected") {
+  if (!test::have_nvrtc()) return;
+  Bench bench("{}");
+  const auto key = bench.request(Bench::scale()).key;
+  auto claim = bench.services().store().claim(key, std::chrono::seconds(60), false);
+  REQUIRE(claim.ok());
+  REQUIRE(claim->state == store::Claim::State::acquired);
+  const auto outcome = bench.tune(Bench::scale());
+  REQUIRE(outcome.outcome == "held");
+  CHECK(outcome.trials == 0);
+}

@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <map>
+
+#include "tune/compiler.hpp"
+#include "tune/fixture.hpp"
+
+using namespace jitune;
+using test::Bench;
+
+namespace {
+
+// Template arguments are BLOCK and ITEMS: 128 x 4 takes 40 us, the default 64 x 1 takes 100 us.
+constexpr const char* kPlain = R"({"kernels": [{"match": "scale<", "time_us": 100, "spread": 0, "noise": 0.001,
+  "factors": [{"64": 1.0, "128": 0.5, "256": 0.7}, {"1": 1.0, "2": 0.9, "4": 0.8}]}]})";
+
+std::map<std::string, store::TrialRow> trials(Bench& bench, const std::string& key) {
+  auto rows = bench.services().store().trials_of(key);
+  REQUIRE(rows.ok());
+  std::map<std::string, store::TrialRow> by_config;
+  for (auto& row : *rows) by_config[row.config] = row;
+  return by_config;
+}
+
+}  // namespace
+
+TEST_CASE("a study tries the whole space, finds the fastest config and stores it with its cubin") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  int told = 0;
+  const auto outcome = bench.tune(Bench::scale(), [&](tune::Request& request) {
+    request.on_progress = [&](const tune::Progress& progress) {
+      ++told;
+      CHECK(progress.total == 9);
+      CHECK(progress.done == told);
+    };
+  });
+  REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+  CHECK(outcome.trials == 9);
+  CHECK(outcome.failed == 0);
+  CHECK(told == 9);
+  CHECK(outcome.compilations == 10);  // nine configs and the worker's own kernels
+  REQUIRE(outcome.winner.has_value());
+  CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");
+  CHECK(outcome.winner->median_us == doctest::Approx(40).epsilon(0.02));
+  CHECK(outcome.winner->default_us == doctest::Approx(100).epsilon(0.02));
+
+  const auto key = bench.request(Bench::scale()).key.sha256;
+  auto stored = bench.services().store().find_winner(key);
+  REQUIRE(stored.ok());
+  REQUIRE(stored->has_value());
+  CHECK((*stored)->config == outcome.winner->config);
+  REQUIRE((*stored)->artifact.has_value());
+  CHECK((*stored)->artifact->cubin.substr(1, 3) == "ELF");
+  const auto rows = trials(bench, key);
+  CHECK(rows.size() == 9);
+  CHECK(rows.at(R"({"BLOCK":64,"ITEMS":1})").status == "ok");
+  // The slowest can't have been sampled to the end: its first sample is far above the best.
+  int early = 0;
+  for (const auto& [config, row] : rows) early += row.status == "early_stopped" ? 1 : 0;
+  CHECK(early == outcome.early_stopped);
+}
+
+TEST_CASE("the next process finds the answer and starts nothing") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  REQUIRE(bench.tune(Bench::scale()).outcome == "won");
+  bench.reopen();
+  const auto again = bench.tune(Bench::scale());
+  REQUIRE(again.outcome == "answered");
+  REQUIRE(again.winner.has_value());
+  CHECK(again.winner->config == R"({"BLOCK":128,"ITEMS":4})");
+  CHECK(again.trials == 0);
+  CHECK(bench.services().workers_started() == 0);
+}
+
+TEST_CASE("a default config that is as good as any stays") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(R"({"kernels": [{"match": "scale<", "time_us": 50, "spread": 0, "noise": 0.002}]})");
+  const auto outcome = bench.tune(Bench::scale());
+  REQUIRE_MESSAGE(outcome.outcome == "default_kept", outcome.note);
+  REQUIRE(outcome.winner.has_value());
+  CHECK(outcome.winner->config == R"({"BLOCK":64,"ITEMS":1})");
+}
+
+TEST_CASE("a space that grows by one value costs only the new configs") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  REQUIRE(bench.tune(Bench::scale()).trials == 9);
+  auto grown = Bench::scale();
+  grown.params[1].values.emplace_back(8);
+  bench.reopen();
+  const auto outcome = bench.tune(grown, [](tune::Request& request) { request.resume = true; });
+  REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+  REQUIRE(outcome.winner.has_value());
+  CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");  // found then, measured again now
+  // Three new configs, the default config as reference, and the old winner for the rematch.
+  CHECK(outcome.trials == 5);
+}
+
+TEST_CASE("a study that was cancelled goes on where it stopped") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  int done = 0;
+  const auto first = bench.tune(Bench::scale(), [&](tune::Request& request) {
+    request.on_trial = [&](const store::TrialRow&) { ++done; };
+    request.cancelled = [&] { return done >= 4; };
+  });
+  REQUIRE(first.outcome == "cancelled");
+  CHECK(first.trials == 4);
+  bench.reopen();
+  const auto second = bench.tune(Bench::scale(), [](tune::Request& request) { request.resume = true; });
+  REQUIRE_MESSAGE(second.outcome == "won", second.note);
+  CHECK(second.winner->config == R"({"BLOCK":128,"ITEMS":4})");
+  const auto rows = trials(bench, bench.request(Bench::scale()).key.sha256);
+  CHECK(rows.size() == 9);
+  CHECK(second.trials <= 7);  // five new ones, the default config, at most one old finalist
+}
+
+TEST_CASE("the budget ends a study; what was verified until then is the answer") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(
+      R"({"real_time": true, "kernels": [{"match": "scale<", "time_us": 30000, "spread": 0.3, "noise": 0.001}]})");
+  auto wide = Bench::scale();
+  wide.params[1].values.clear();
+  for (int items = 1; items <= 64; ++items) wide.params[1].values.emplace_back(items);
+  const auto outcome = bench.tune(wide, [](tune::Request& request) { request.budget = std::chrono::seconds(4); });
+  REQUIRE_MESSAGE(outcome.outcome == "budget", outcome.note);
+  CHECK(outcome.trials < 192);
+  REQUIRE(outcome.winner.has_value());
+  CHECK(outcome.winner->median_us <= outcome.winner->default_us);
+  CHECK(outcome.wall_ms < 9000);
+}
+
+TEST_CASE("compile_all compiles every config once and has nothing to do the second time") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  auto request = bench.request(Bench::scale());
+  auto report = tune::compile_all(bench.services(), {.instance = request.instance});
+  REQUIRE_MESSAGE(report.ok(), report.error());
+  CHECK(report->configs == 9);
+  CHECK(report->compiled == 9);
+  CHECK(report->failed == 0);
+  CHECK(report->workers_started >= 1);
+  bench.reopen();
+  auto next = bench.request(Bench::scale());
+  auto again = tune::compile_all(bench.services(), {.instance = next.instance});
+  REQUIRE(again.ok());
+  CHECK(again->from_store == 9);
+  CHECK(again->compiled == 0);
+  CHECK(again->workers_started == 0);
+  // Tuning afterwards compiles nothing but the worker's own kernels.
+  const auto outcome = bench.tune(Bench::scale());
+  REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+  CHECK(outcome.compilations == 1);
+}
