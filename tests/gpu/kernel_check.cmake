@@ -15,3 +15,11 @@ add_test(NAME kernels_compile COMMAND kernel_check --without-gpu --arch sm_90,sm
 set_tests_properties(kernels_compile PROPERTIES LABELS nvrtc TIMEOUT 300)
 set_tests_properties(kernel_check kernels_compile PROPERTIES
   SKIP_REGULAR_EXPRESSION "\\[jitune\\] whole test skipped")
+
+# That it can fail, on the stand-in for the driver.
+if(TARGET jitune_fake_cuda)
+  jitune_test(kernel_check_notices LABELS nvrtc SOURCES kernel_check_test.cpp)
+  add_dependencies(test_kernel_check_notices kernel_check jitune_fake_cuda)
+  target_compile_definitions(test_kernel_check_notices PRIVATE JITUNE_KERNEL_CHECK="$<TARGET_FILE:kernel_check>"
+    JITUNE_FAKE_CUDA_DIR="$<TARGET_FILE_DIR:jitune_fake_cuda>")
+endif()

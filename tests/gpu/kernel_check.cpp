@@ -29,25 +29,27 @@ namespace {
 constexpr const char* kUsage = R"(Usage: kernel_check [OPTION...]
   --kernels DIR   the definitions (kernels_src)
   --only KERNEL   one kernel
+  --problem TEXT  this one instead of the table's: "T=half rows=5 hidden=17"; with --only
   --sample N      the default config and N - 1 others of each problem; 0, the default: all
   --general       leave variants for special devices out; without it both forms are checked
   --without-gpu   only compile, for --arch
   --arch A[,B]    what to compile for (sm_90)
   --database FILE keep what is compiled
+  --hang-after S  seconds that one config may take (20)
 Exit: 0 all right, or skipped for want of a GPU or NVRTC (a failure under JITUNE_REQUIRE); 1 something is wrong;
 2 wrong usage.
 )";
 
-constexpr unsigned kHang_s = 20;  // no problem takes a second on a slow GPU
-
 struct Options {
   std::string kernels = JITUNE_SOURCE_DIR "/kernels_src";
   std::string only;
+  std::string problem;
   size_t sample = 0;
   bool general = false;
   bool without_gpu = false;
   std::vector<std::string> archs{"sm_90"};
   std::string database;
+  unsigned hang_s = 20;  ///< no problem of the table takes a second on a slow GPU
 };
 
 std::optional<Options> parse(int argc, char** argv) {
@@ -65,9 +67,13 @@ std::optional<Options> parse(int argc, char** argv) {
       options.kernels = value;
     } else if (option == "--only") {
       options.only = value;
-    } else if (option == "--sample") {
+    } else if (option == "--problem") {
+      options.problem = value;
+    } else if (option == "--sample" || option == "--hang-after") {
       if (value.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
-      options.sample = std::strtoul(value.c_str(), nullptr, 10);
+      const unsigned long number = std::strtoul(value.c_str(), nullptr, 10);
+      if (option == "--sample") options.sample = number;
+      if (option == "--hang-after") options.hang_s = static_cast<unsigned>(number);
     } else if (option == "--database") {
       options.database = std::filesystem::absolute(value).string();
     } else if (option == "--arch") {
@@ -78,7 +84,15 @@ std::optional<Options> parse(int argc, char** argv) {
       return std::nullopt;
     }
   }
+  if (!options.problem.empty() && options.only.empty()) return std::nullopt;
   return options;
+}
+
+std::vector<std::string> problems(const Options& options, const std::string& kernel) {
+  if (!options.problem.empty()) return {options.problem};
+  auto list = test::problems_of(kernel);
+  if (list.empty()) throw std::runtime_error("kernel_problems.cpp has no problems for '" + kernel + "'");
+  return list;
 }
 
 /// As jitune::test::skip, for a program that is no doctest.
@@ -174,7 +188,7 @@ tune::Compiled next(tune::Compiler::Stream& stream) {
 // ---- without a GPU -------------------------------------------------------------------------------------------------
 
 /// Compiles the form's problems for one arch. Returns how many configs failed.
-size_t compile_form(tune::Services& services, const Form& form, const std::string& arch, size_t sample) {
+size_t compile_form(tune::Services& services, const Options& options, const Form& form, const std::string& arch) {
   const auto device = space::nominal_device(arch);
   const auto model = space::Model::make(form.definition);
   auto compiler = services.compiler();
@@ -182,10 +196,10 @@ size_t compile_form(tune::Services& services, const Form& form, const std::strin
   tune::Compiler::Stream stream(**compiler);
   std::set<std::string> builds;
   bool variant = false;
-  for (const std::string& text : test::problems_of(model->name())) {
+  for (const std::string& text : problems(options, model->name())) {
     const space::Instance instance = bind_problem(model, text, *device);
     variant = variant || !instance.variant().empty();
-    for (const space::Config& config : some_configs(instance, sample)) {
+    for (const space::Config& config : some_configs(instance, options.sample)) {
       tune::CompileJob job = make_job(services, instance, config);
       if (builds.insert(job.build.sha256).second) stream.submit(std::move(job));
     }
@@ -218,7 +232,7 @@ int compile_only(const Options& options) {
   size_t wrong = 0, seen = 0;
   for (const Form& form : forms(options)) {
     for (const std::string& arch : options.archs) {
-      wrong += compile_form(*services, form, arch, options.sample);
+      wrong += compile_form(*services, options, form, arch);
       ++seen;
     }
   }
@@ -241,8 +255,8 @@ void on_alarm(int) {
 
 /// Checks one problem; the summary line says how it went. Returns how many configs are wrong.
 size_t check_problem(tune::Services& services, const gpu::Driver& driver, const space::Instance& instance,
-                     const std::string& title, size_t sample) {
-  const std::vector<space::Config> configs = some_configs(instance, sample);
+                     const std::string& title, const Options& options) {
+  const std::vector<space::Config> configs = some_configs(instance, options.sample);
   auto compiler = services.compiler();
   if (!compiler) throw std::runtime_error(compiler.error());
   tune::Compiler::Stream stream(**compiler);
@@ -255,7 +269,7 @@ size_t check_problem(tune::Services& services, const gpu::Driver& driver, const 
     std::string verdict = compiled.artifact.status + ": " + compiled.artifact.log;
     if (compiled.artifact.status == "ok") {
       std::snprintf(running, sizeof running, "%s", label.c_str());
-      ::alarm(kHang_s);
+      ::alarm(options.hang_s);
       verdict = kernel.check(compiled.job.config, compiled.artifact);
       ::alarm(0);
     }
@@ -282,17 +296,16 @@ int check_form(const Options& options, const Form& form) {
   if (auto context = gpu::use_primary_context(**driver, *device); !context) throw std::runtime_error(context.error());
   const auto services = open_services(options, log);
   const auto model = space::Model::make(form.definition);
-  const std::vector<std::string> problems = test::problems_of(model->name());
-  if (problems.empty()) throw std::runtime_error("kernel_problems.cpp has no problems for '" + model->name() + "'");
+  const std::vector<std::string> texts = problems(options, model->name());
   size_t wrong = 0;
   bool variant = false;
-  for (const std::string& text : problems) {
+  for (const std::string& text : texts) {
     const space::Instance instance = bind_problem(model, text, devices->front());
     variant = variant || !instance.variant().empty();
     const std::string title = model->name() + (instance.variant().empty() ? "" : " (" + instance.variant() + ")");
-    wrong += check_problem(*services, **driver, instance, title + " " + text, options.sample);
+    wrong += check_problem(*services, **driver, instance, title + " " + text, options);
   }
-  std::printf("-- %s: %zu problems, %zu wrong configs, %.1f s\n", model->name().c_str(), problems.size(), wrong,
+  std::printf("-- %s: %zu problems, %zu wrong configs, %.1f s\n", model->name().c_str(), texts.size(), wrong,
               ms_since(start) / 1000);
   return wrong > 0 ? kWrong : variant || form.general ? kGood : kGeneralChosen;
 }
@@ -345,7 +358,7 @@ int check_all(const Options& options) {
     ++seen;
   }
   for (const std::string& title : wrong) std::printf("something is wrong with %s\n", title.c_str());
-  if (wrong.empty()) std::printf("all %zu kernels are right\n", seen);
+  if (wrong.empty()) std::printf("all %zu forms of kernels are right\n", seen);
   return wrong.empty() && seen > 0 ? 0 : 1;
 }
 
