@@ -1,5 +1,5 @@
 // Embeds jitune with a kernel of its own: tunes it in the first call, launches it warm from the second run on.
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <fstream>
 #include <iostream>
