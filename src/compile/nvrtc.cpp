@@ -126,6 +126,7 @@ struct Nvrtc::State {
   Functions f;
   int major = 0, minor = 0;
   bool knows_no_cache = true;  // found out by the first compile
+  bool light_headers = true;   // until a source needs more
   // The stand-ins of the last request: the folders rarely change.
   std::vector<std::string> header_dirs;
   std::vector<MemoryHeader> headers;
@@ -133,10 +134,10 @@ struct Nvrtc::State {
   const std::vector<MemoryHeader>& headers_for(const Request& request) {
     std::vector<std::string> dirs = author_dirs(request.spec);
     const std::vector<std::string> own = dirs;
-    dirs.emplace_back();
+    dirs.emplace_back(light_headers ? "light" : "full");
     dirs.insert(dirs.end(), request.toolkit_include_dirs.begin(), request.toolkit_include_dirs.end());
     if (dirs != header_dirs || headers.empty()) {
-      headers = std_headers(own, request.toolkit_include_dirs);
+      headers = std_headers(own, request.toolkit_include_dirs, light_headers);
       header_dirs = std::move(dirs);
     }
     return headers;
@@ -255,6 +256,13 @@ Artifact Nvrtc::compile(const Request& request) {
       artifact.log.find("no-cache") != std::string::npos) {
     state_->knows_no_cache = false;  // before 12.8 or so: it has no cache of its own either
     artifact = state_->attempt(request, result);
+  }
+  if (result == NVRTC_ERROR_COMPILATION && state_->light_headers && artifact.log.find("std") != std::string::npos) {
+    // Perhaps a trait that the light header lacks. Only then do later sources, likely of the same kernel, get the full
+    // one.
+    state_->light_headers = false;
+    artifact = state_->attempt(request, result);
+    state_->light_headers = artifact.status != Status::ok;
   }
   if (result == NVRTC_ERROR_INVALID_OPTION) {
     std::string archs;

@@ -38,14 +38,16 @@ constexpr std::string_view kEmpty[] = {"cstdio", "stdio.h"};
 }  // namespace
 
 std::vector<MemoryHeader> std_headers(const std::vector<std::string>& author_dirs,
-                                      const std::vector<std::string>& toolkit_dirs) {
+                                      const std::vector<std::string>& toolkit_dirs, bool light) {
   std::vector<MemoryHeader> headers;
+  if (light && !offered(author_dirs, "type_traits")) headers.push_back({"type_traits", kLightTypeTraits});
   const auto add = [&](std::string_view name, std::string_view counterpart) {
     const std::string target = "cuda/std/" + std::string(counterpart);
     if (offered(author_dirs, std::string(name)) || !offered(toolkit_dirs, target)) return;
     headers.push_back({std::string(name), stand_in(target)});
   };
-  for (const std::string_view name : kSameName) add(name, name);
+  for (const std::string_view name : kSameName)
+    if (!light || name != "type_traits") add(name, name);
   for (const Renamed& one : kCNames) add(one.name, one.counterpart);
   for (const std::string_view name : kEmpty)
     if (!offered(author_dirs, std::string(name))) headers.push_back({std::string(name), "#pragma once\n"});

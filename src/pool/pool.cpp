@@ -67,13 +67,15 @@ struct Pool::Impl {
     return "this program closes jitune's descriptors";
   }
 
-  /// Forgets an engine that has lost its descriptors.
+  /// Forgets an engine that has lost its descriptors. Its last callbacks may call us, so the lock is not held for them.
   void retire(const std::shared_ptr<Engine>& engine) {
-    const std::lock_guard lock(mutex);
-    if (engine_ != engine) return;
-    spawned_before += engine->spawned();
+    {
+      const std::lock_guard lock(mutex);
+      if (engine_ != engine) return;
+      spawned_before += engine->spawned();
+      engine_.reset();
+    }
     engine->shut_down();
-    engine_.reset();
   }
 };
 

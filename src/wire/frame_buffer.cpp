@@ -5,6 +5,11 @@
 #include "wire/frame.hpp"
 
 namespace jitune::wire {
+namespace {
+
+constexpr size_t kKeptBytes = 1u << 20;  // read bytes kept before those behind them are moved up
+
+}  // namespace
 
 Result<std::optional<Json>> FrameBuffer::next() {
   const std::string_view rest = std::string_view(bytes_).substr(begin_);
@@ -19,8 +24,8 @@ Result<std::optional<Json>> FrameBuffer::next() {
   if (rest.size() - kHeaderBytes < *length) return std::optional<Json>();
   auto message = decode(rest.substr(kHeaderBytes, *length));
   begin_ += kHeaderBytes + *length;
-  if (begin_ == bytes_.size()) {
-    bytes_.clear();
+  if (begin_ == bytes_.size() || begin_ > kKeptBytes) {
+    bytes_.erase(0, begin_);
     begin_ = 0;
   }
   if (!message) return message.failure();

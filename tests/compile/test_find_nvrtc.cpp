@@ -168,11 +168,15 @@ TEST_CASE("stand-ins for standard headers give way to the author's own") {
     for (const auto& header : headers) map[header.name] = header.text;
     return map;
   };
-  const auto all = names(compile::std_headers({}, {dir / "toolkit"}));
+  const auto all = names(compile::std_headers({}, {dir / "toolkit"}, false));
   CHECK(all.count("cstdint") == 1);
   CHECK(all.count("stdint.h") == 1);
   CHECK(all.count("limits") == 1);
   CHECK(all.count("tuple") == 0);  // this toolkit has no counterpart
   CHECK(all.at("stdint.h").find("<cuda/std/cstdint>") != std::string::npos);
-  CHECK(names(compile::std_headers({dir / "mine"}, {dir / "toolkit"})).count("limits") == 0);
+  CHECK(all.count("type_traits") == 0);
+  CHECK(names(compile::std_headers({}, {}, true)).count("type_traits") == 1);  // the light one needs no toolkit
+  write_file(dir / "mine/type_traits", "");
+  CHECK(names(compile::std_headers({dir / "mine"}, {}, true)).count("type_traits") == 0);
+  CHECK(names(compile::std_headers({dir / "mine"}, {dir / "toolkit"}, false)).count("limits") == 0);
 }

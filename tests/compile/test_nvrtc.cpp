@@ -129,9 +129,9 @@ TEST_CASE("errors name the author's file and line") {
 TEST_CASE("standard headers work without any path of the author's") {
   const auto file = find_nvrtc_or_skip();
   if (!file) return;
-  for (const char* header : {"cstdint", "stdint.h", "type_traits", "cstddef", "limits", "climits", "cuda/std/array",
-                             "cuda/std/type_traits", "cuda_fp16.h", "cuda_bf16.h", "cuda_runtime.h", "cassert",
-                             "cstdio", "cooperative_groups.h", "cmath", "utility"}) {
+  for (const char* header :
+       {"cstdint", "stdint.h", "type_traits", "cstddef", "limits", "climits", "cuda/std/array", "cuda_fp16.h",
+        "cuda_bf16.h", "cuda_runtime.h", "cassert", "cstdio", "cooperative_groups.h", "cmath", "utility"}) {
     INFO(std::string(header));
     compile_or_fail(*file, request_for(*file,
                                        std::string("#include <") + header +
@@ -149,6 +149,86 @@ TEST_CASE("standard headers work without any path of the author's") {
                          "  static_assert(std::numeric_limits<float>::infinity() > 0, \"\");\n"
                          "  cuda::std::array<U, 4> a{};\n  x[n + m] = a[0];\n}\n",
                          "k<__half>"));
+}
+
+TEST_CASE("the light <type_traits> says what the full one says") {
+  const auto file = find_nvrtc_or_skip();
+  if (!file) return;
+  const std::string code = R"cpp(
+    enum E : short { one };
+    struct S {
+      int a;
+    };
+    struct D : S {};
+    static_assert(std::is_same_v<std::conditional_t<true, int, float>, int>, "");
+    static_assert(std::is_same_v<std::decay_t<const int&>, int> && std::is_same_v<std::decay_t<int[3]>, int*> &&
+                      std::is_same_v<std::decay_t<void(int)>, void (*)(int)>,
+                  "");
+    static_assert(std::is_integral_v<const unsigned> && !std::is_integral_v<float> && std::is_signed_v<int> &&
+                      std::is_unsigned_v<unsigned> && !std::is_signed_v<S>,
+                  "");
+    static_assert(std::is_pointer_v<int* const> && !std::is_pointer_v<int> && std::is_reference_v<int&>, "");
+    static_assert(std::is_same_v<std::remove_pointer_t<int* const>, int> &&
+                      std::is_same_v<std::remove_cvref_t<const volatile int&&>, int>,
+                  "");
+    static_assert(std::is_same_v<std::underlying_type_t<E>, short> && std::is_enum_v<E> && std::is_base_of_v<S, D> &&
+                      !std::is_base_of_v<D, S>,
+                  "");
+    static_assert(std::is_convertible_v<int, double> && !std::is_convertible_v<S, int> &&
+                      std::is_trivially_copyable_v<S> && std::is_constructible_v<S>,
+                  "");
+    static_assert(std::is_same_v<std::common_type_t<int, float, double>, double> &&
+                      std::is_same_v<std::make_unsigned_t<int>, unsigned>,
+                  "");
+    static_assert(std::rank_v<int[2][3]> == 2 && std::extent_v<int[2][3], 1> == 3 && std::extent_v<int[][4], 1> == 4 &&
+                      std::extent_v<int[]> == 0,
+                  "");
+    static_assert(std::conjunction_v<std::is_integral<int>, std::true_type> &&
+                      !std::disjunction_v<std::is_integral<float>, std::false_type> && std::negation_v<std::false_type>,
+                  "");
+    static_assert(std::is_function_v<void(int)> && !std::is_function_v<int> && std::is_void_v<void> &&
+                      std::is_same_v<std::add_lvalue_reference_t<void>, void>,
+                  "");
+    template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+    __device__ T f(T x) {
+      return x;
+    }
+    template <class T, std::enable_if_t<std::is_floating_point_v<T>, int> = 0>
+    __device__ T f(T x) {
+      return x * 2;
+    }
+    template <class T>
+    __global__ void k(T* x) {
+      if constexpr (std::is_same_v<T, float>)
+        *x = f(*x);
+      else
+        *x = f(*x) + std::move(*x);
+      std::true_type t;
+      if (t) x[1] = std::integral_constant<int, 3>{};
+    }
+  )cpp";
+  for (const char* head :
+       {"#include <type_traits>", "#include <type_traits>\n#include <utility>\n#include <cuda/std/type_traits>"})
+    compile_or_fail(*file, request_for(*file, head + code, "k<float>"));
+}
+
+TEST_CASE("a trait that the light <type_traits> lacks is found in the full one") {
+  const auto file = find_nvrtc_or_skip();
+  if (!file) return;
+  const auto own = Nvrtc::load(file->path);
+  REQUIRE(own.ok());
+  const Request rare =
+      request_for(*file,
+                  "#include <type_traits>\nextern \"C\" __global__ void k(float* x) {\n"
+                  "  static_assert(std::is_same_v<std::remove_all_extents_t<int[2][3]>, int>, \"\"); *x = 1; }\n",
+                  "k");
+  for (int i = 0; i < 2; ++i) {
+    const Artifact artifact = (*own)->compile(rare);
+    CHECK_MESSAGE(artifact.status == Status::ok, artifact.log);
+  }
+  const Artifact wrong = (*own)->compile(request_for(*file, "using T = std::no_such_trait<int>;\n", "k"));
+  CHECK(wrong.status == Status::error);
+  CHECK(contains(wrong.log, "kernel.cu(1)"));
 }
 
 TEST_CASE("a source in a file finds its neighbours by quotes") {

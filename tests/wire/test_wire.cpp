@@ -183,7 +183,9 @@ TEST_CASE("frames over a pipe: whole, at the end of file, cut off, wrong") {
   }
   CHECK_FALSE(wire::read_frame(-1).ok());
   CHECK_FALSE(wire::write_frame(-1, {{"a", 1}}).ok());
+#ifndef __SANITIZE_THREAD__  // it takes minutes over 256 MiB
   CHECK_FALSE(wire::write_frame(-1, {{"a", wire::to_binary(std::string(wire::kMaxPayloadBytes, 'x'))}}).ok());
+#endif
 }
 
 TEST_CASE("a frame larger than the pipe passes, also over descriptors that do not block") {
