@@ -103,6 +103,13 @@ Json to_json(const Tuned& tuned) {
   return json;
 }
 
+/// Whether the last study of this key ended before its space was used up: then there is more to try, winner or not.
+bool was_cut_short(tune::Services& services, const key::TuningKey& key) {
+  const auto rows = services.store().find_keys(key.sha256);
+  return rows && rows->size() == 1 &&
+         (rows->front().last_outcome == "budget" || rows->front().last_outcome == "cancelled");
+}
+
 void check_bounded(const std::vector<Task>& tasks, const Options& options) {
   if (options.budget.count() > 0) return;
   for (const Task& task : tasks)
@@ -126,6 +133,7 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task, con
   request.key = *key;
   request.budget = session.options().budget;
   request.force = session.options().force;
+  request.resume = was_cut_short(services, *key);
   request.seed = session.options().seed;
   request.cancelled = interrupted;
   request.on_progress = [&](const tune::Progress& now) {
