@@ -302,8 +302,9 @@ int check_form(const Options& options, const Form& form) {
   for (const std::string& text : texts) {
     const space::Instance instance = bind_problem(model, text, devices->front());
     variant = variant || !instance.variant().empty();
-    const std::string title = model->name() + (instance.variant().empty() ? "" : " (" + instance.variant() + ")");
-    wrong += check_problem(*services, **driver, instance, title + " " + text, options);
+    std::string title = model->name();
+    if (!instance.variant().empty()) title.append(" (").append(instance.variant()).append(")");
+    wrong += check_problem(*services, **driver, instance, title.append(" ").append(text), options);
   }
   std::printf("-- %s: %zu problems, %zu wrong configs, %.1f s\n", model->name().c_str(), texts.size(), wrong,
               ms_since(start) / 1000);

@@ -31,7 +31,7 @@ Texts configs(const Instance& instance) {
   return texts;
 }
 
-Texts gemm_by_hand(int64_t smem_bytes) {
+Texts gemm_by_hand(int64_t smem_kib) {
   Texts texts;
   for (const int bm : {64, 128, 256})
     for (const int bn : {64, 128, 256})
@@ -41,13 +41,13 @@ Texts gemm_by_hand(int64_t smem_bytes) {
             for (const int wn : {32, 64}) {
               const int warps = bm / wm * (bn / wn);
               if (warps < 2 || warps > 16 || warps * (wm * wn + 2048) > 65536) continue;
-              if (stages * (bm + bn) * bk * 2 > smem_bytes) continue;
+              if (int64_t{stages} * (bm + bn) * bk * 2 > smem_kib * 1024) continue;
               texts.insert(canonical({{"BM", bm}, {"BN", bn}, {"BK", bk}, {"STAGES", stages}, {"WM", wm}, {"WN", wn}}));
             }
   return texts;
 }
 
-Texts gemm_hopper_by_hand(int64_t smem_bytes) {
+Texts gemm_hopper_by_hand(int64_t smem_kib) {
   Texts texts;
   for (const int bm : {64, 128, 256})
     for (const int bn : {64, 128, 256})
@@ -55,7 +55,7 @@ Texts gemm_hopper_by_hand(int64_t smem_bytes) {
         for (const int consumers : {1, 2})
           for (const int cluster : {1, 2}) {
             if (bm < 64 * consumers || bm * bn > 16384 * consumers) continue;
-            if (stages * ((bm + bn) * 128 + 16) + 1024 > smem_bytes) continue;
+            if (int64_t{stages} * ((bm + bn) * 128 + 16) + 1024 > smem_kib * 1024) continue;
             texts.insert(canonical(
                 {{"BM", bm}, {"BN", bn}, {"STAGES", stages}, {"CONSUMERS", consumers}, {"CLUSTER", cluster}}));
           }
@@ -123,11 +123,14 @@ TEST_CASE("gemm's spaces hold what nested loops find") {
   const size_t count = configs(hopper).size();
   CHECK(count >= 60);
   CHECK(count <= 400);
-  CHECK(configs(hopper) == gemm_hopper_by_hand(227 * 1024));
-  for (const auto& [arch, smem_bytes] :
-       {std::pair{"sm_80", 163 * 1024}, {"sm_100", 227 * 1024}, {"sm_120", 99 * 1024}}) {
-    CAPTURE(arch);
-    CHECK(configs(bind_problem("gemm", problem, arch)) == gemm_by_hand(smem_bytes));
+  CHECK(configs(hopper) == gemm_hopper_by_hand(227));
+  struct Card {
+    const char* arch;
+    int64_t smem_kib;
+  };
+  for (const Card& card : {Card{"sm_80", 163}, {"sm_100", 227}, {"sm_120", 99}}) {
+    CAPTURE(card.arch);
+    CHECK(configs(bind_problem("gemm", problem, card.arch)) == gemm_by_hand(card.smem_kib));
   }
 }
 
