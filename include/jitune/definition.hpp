@@ -155,8 +155,11 @@ struct KernelDefinition {
 };
 
 inline Arg in(std::string name, std::string type, std::string count, Fill fill = Fill::normal(0, 1)) {
-  return {
-      .kind = ArgKind::in, .name = std::move(name), .type = std::move(type), .count = std::move(count), .fill = fill};
+  return {.kind = ArgKind::in,
+          .name = std::move(name),
+          .type = std::move(type),
+          .count = std::move(count),
+          .fill = std::move(fill)};
 }
 inline Arg out(std::string name, std::string type, std::string count, std::optional<Tolerance> tolerance = {}) {
   return {.kind = ArgKind::out,
@@ -171,7 +174,7 @@ inline Arg inout(std::string name, std::string type, std::string count, Fill fil
           .name = std::move(name),
           .type = std::move(type),
           .count = std::move(count),
-          .fill = fill,
+          .fill = std::move(fill),
           .tolerance = tolerance};
 }
 inline Arg zeroed(std::string name, std::string type, std::string count, std::optional<Tolerance> tolerance = {}) {
@@ -195,7 +198,7 @@ inline Arg symbol(std::string name, std::string type, std::string count, Fill fi
           .name = std::move(name),
           .type = std::move(type),
           .count = std::move(count),
-          .fill = fill};
+          .fill = std::move(fill)};
 }
 
 /// Reads the kernel definitions of a TOML file, in file order. Blocks for the reading of two small files.

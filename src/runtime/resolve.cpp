@@ -173,7 +173,8 @@ std::optional<Resolver::Answer> Resolver::tune() {
   CallerData data;
   if (!arguments_.empty()) {
     auto config = instance_->default_config();
-    auto args = config ? instance_->args(*config) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
+    auto args =
+        config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
     if (args) {
       auto exported = CallerData::export_from(driver_, stream_, *args, arguments_);
       if (!exported) kernel_.raise(ErrorCode::bad_arguments, exported.error());
@@ -263,7 +264,7 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
     geometry = instance_->geometry(answer.config, facts);
     if (!geometry) return geometry.error();
   }
-  auto args = instance_->args(answer.config);
+  auto args = instance_->args(answer.config, facts);
   if (!args) return args.error();
   making.geometry = *geometry;
   making.args = std::move(*args);

@@ -16,6 +16,7 @@ constexpr double kExploreShare = 0.9;  // of the budget; the rest is for the rem
 constexpr int kRematchRounds = 9;
 constexpr size_t kMaxFinalists = 8;
 constexpr double kFinalistMargin = 1.03;  // finalists are within 3 % of the best
+constexpr space::KernelFacts kAnyFacts{1, 0, 0, 1};
 constexpr std::chrono::milliseconds kLeaseWithoutBudget{600'000};
 constexpr std::chrono::milliseconds kFirstRunLimit{30'000};  // before any time is known
 
@@ -181,8 +182,8 @@ bool Study::was_cancelled() {
   return outcome_.outcome == "cancelled";
 }
 
-Result<std::vector<space::ArgSpec>> Study::args_of(const space::Config& config) const {
-  auto args = instance_.args(config);
+Result<std::vector<space::ArgSpec>> Study::args_of(const space::Config& config, const space::KernelFacts& facts) const {
+  auto args = instance_.args(config, facts);
   if (!args) return args;
   for (const auto& [index, bytes] : request_.scalars)
     if (index < args->size()) (*args)[index].scalar = bytes;
@@ -190,7 +191,7 @@ Result<std::vector<space::ArgSpec>> Study::args_of(const space::Config& config) 
 }
 
 Result<measure::Setup> Study::make_setup(const space::Config& config, const Compiled& utility) const {
-  auto args = args_of(config);
+  auto args = args_of(config, kAnyFacts);  // only scratch sizes depend on facts, and each trial brings its own
   if (!args) return args.failure();
   measure::Setup setup;
   setup.device_uuid = instance_.device().uuid;
@@ -216,7 +217,7 @@ Result<measure::Candidate> Study::make_candidate(const Compiled& compiled) {
   }
   auto geometry = instance_.geometry(compiled.job.config, facts);
   if (!geometry) return geometry.failure();
-  auto args = args_of(compiled.job.config);
+  auto args = args_of(compiled.job.config, facts);
   if (!args) return args.failure();
   return measure::Candidate{artifact.cubin, artifact.lowered_name, *geometry, std::move(*args)};
 }

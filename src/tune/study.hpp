@@ -57,7 +57,7 @@ class Study {
   bool was_cancelled();
   Result<measure::Setup> make_setup(const space::Config& config, const Compiled& utility) const;
   Result<measure::Candidate> make_candidate(const Compiled& compiled);
-  Result<std::vector<space::ArgSpec>> args_of(const space::Config& config) const;
+  Result<std::vector<space::ArgSpec>> args_of(const space::Config& config, const space::KernelFacts& facts) const;
   void read_history();
   void refill();
   void handle(Compiled compiled);
