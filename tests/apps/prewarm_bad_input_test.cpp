@@ -17,7 +17,7 @@ void refused(const std::string& home, const std::string& arguments, int exit_cod
   CAPTURE(arguments);
   INFO(result.err);
   CHECK(result.exit_code == exit_code);
-  for (const char* part : parts) {
+  for (const std::string part : parts) {
     CAPTURE(part);
     CHECK(contains(result.err, part));
   }
@@ -141,7 +141,7 @@ TEST_CASE("a database that can't be used stays as it is") {
       INFO(result.err);
       CHECK(result.exit_code == 5);
       CHECK(contains(result.err, file));
-      for (const char* part : parts) {
+      for (const std::string part : parts) {
         CAPTURE(part);
         CHECK(contains(result.err, part));
       }
@@ -226,11 +226,11 @@ TEST_CASE("help names every command and exit code") {
   for (const char* part : {"tune ", "compile ", "space ", "list ", "show ", "doctor ", "Exit codes:", "  0 ", "  6 ",
                            "  130 ", "JITUNE_DATABASE"})
     CHECK(contains(help.out, part));
-  for (const char* command : {"tune", "compile", "space", "list", "show", "doctor"}) {
-    const ProgramResult one = prewarm(home.path(), std::string(command) + " --help");
+  for (const std::string command : {"tune", "compile", "space", "list", "show", "doctor"}) {
+    const ProgramResult one = prewarm(home.path(), command + " --help");
     CAPTURE(command);
     CHECK(one.exit_code == 0);
-    CHECK(contains(one.out, std::string("Usage: jit-prewarm ") + command));
+    CHECK(contains(one.out, "Usage: jit-prewarm " + command));
     CHECK(contains(one.out, "--json"));
   }
   const ProgramResult nothing = prewarm(home.path(), "");

@@ -112,10 +112,10 @@ TEST_CASE("an empty space ends with the constraints that reject everything") {
   std::string toml = content(home / "scale.toml");
   toml.replace(toml.find("TILE <= 1024"), 12, "TILE <= 10");
   write_file(home / "scale.toml", toml);
-  for (const char* command : {"space", "compile"}) {
+  for (const std::string command : {"space", "compile"}) {
     CAPTURE(command);
     const ProgramResult result =
-        prewarm(home.path(), std::string(command) + " scale.toml --arch sm_90 --problem T=half,n=4096");
+        prewarm(home.path(), command + " scale.toml --arch sm_90 --problem T=half,n=4096");
     CHECK(result.exit_code == 6);
     CHECK(contains(result.err,
                    "scale T=half n=4096: no config is valid: of 40 points, 8 fail `n % VEC == 0`, 32 fail "
@@ -132,7 +132,7 @@ TEST_CASE("a vast space costs nothing until asked, and is not compiled by accide
   for (int i = 2; i <= 100; ++i) values += ", " + std::to_string(i);
   for (const char* name : {"A", "B", "C", "D", "E"}) {
     toml.replace(toml.find("[launch]"), 8, std::string(name) + " = [" + values + "]\n[launch]");
-    for (size_t at = toml.find("UNROLL = 1 }"); at != std::string::npos; at = toml.find("UNROLL = 1 }", at + 1))
+    for (size_t at = toml.find("UNROLL = 1 }"); at != std::string::npos; at = toml.find("UNROLL = 1 }", at + 10))
       toml.replace(at, 12, std::string(name) + " = 1, UNROLL = 1 }");
   }
   write_file(home / "scale.toml", toml);

@@ -82,8 +82,7 @@ value = "n"
 
 [[defaults]]
 when = "n >= 4096"
-config = {
-    BLOCK = 128, VEC = 4, UNROLL = 1 }
+config = { BLOCK = 128, VEC = 4, UNROLL = 1 }
 [[defaults]]
 config = { BLOCK = 64, VEC = 1, UNROLL = 1 }
 )toml");

@@ -237,10 +237,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   }
   const std::string help = chosen.empty() ? "jit-prewarm --help" : "jit-prewarm " + chosen[0]->get_name() + " --help";
   std::string text = error.what();
-  const std::vector<std::string> extra = app.remaining(true);
+  const CLI::App& place = chosen.empty() ? app : *chosen[0];
+  const std::vector<std::string> extra = place.remaining();
   if (error.get_name() == "ExtrasError" && !extra.empty()) {
     std::vector<std::string> known;
-    const CLI::App& place = chosen.empty() ? app : *chosen[0];
     for (const CLI::Option* option : place.get_options()) known.push_back(option->get_name());
     const std::string name = extra[0].substr(0, extra[0].find('='));
     text = (name[0] == '-' ? "there is no option '" : "nothing is to be done with '") + name + "'" +
