@@ -95,10 +95,11 @@ TEST_CASE("many processes may open a new file at once") {
 TEST_CASE("processes that want the same keys tune each once, though some are killed on the way") {
   static constexpr int kKeys = 50;
   static constexpr int kProcesses = 8;
+  static constexpr int kVictims = 3;
   struct Board {
     std::atomic<int> tuning[kKeys]{};
     std::atomic<int> published[kKeys]{};
-    std::atomic<int> overlaps{0}, kills{0};
+    std::atomic<int> overlaps{0}, victims{0};
   };
   test::TempDir dir;
   const std::string path = dir / "j.db";
@@ -109,6 +110,16 @@ TEST_CASE("processes that want the same keys tune each once, though some are kil
     children.push_back(start([&, p] {
       auto store = store::Store::open({.path = path});
       if (!store.ok()) return 1;
+      if (p < kVictims) {
+        // Dies holding a key, when the others are at work.
+        auto claim = (*store)->claim(test::sample_key(problem(p)), 60s, false);
+        if (!claim.ok() || claim->state != State::acquired) return 6;
+        if (!(*store)->begin_study(test::sample_key(problem(p)), test::sample_study()).ok()) return 7;
+        ++board->victims;
+        std::this_thread::sleep_for(20ms * (p + 1));
+        ::raise(SIGKILL);
+      }
+      while (board->victims < kVictims) std::this_thread::sleep_for(1ms);
       for (int done = 0; done < kKeys;) {
         done = 0;
         for (int i = 0; i < kKeys; ++i) {
@@ -118,23 +129,12 @@ TEST_CASE("processes that want the same keys tune each once, though some are kil
           if (!claim.ok()) return 2;
           if (claim->state == State::answered) ++done;
           if (claim->state != State::acquired) continue;
-          // The mark says who is in there; a process that dies there leaves its own mark, which only its heir may see.
           const int mine = static_cast<int>(::getpid());
-          const int before = board->tuning[k].exchange(mine);
-          if (before != 0 && ::kill(before, 0) == 0 && before != mine) {
-            // Still there: alive, or a zombie that nobody has collected.
-            siginfo_t ignored{};
-            (void)ignored;
-            if (board->kills.load() == 0) ++board->overlaps;
-          }
+          if (board->tuning[k].exchange(mine) != 0) ++board->overlaps;
           auto study = (*store)->begin_study(key, test::sample_study());
           if (!study.ok()) return 3;
-          if (p < 3 && k % 16 == p && before == 0) {
-            ++board->kills;
-            ::raise(SIGKILL);
-          }
           if (!(*store)->add_trial(*study, claim->lease, test::sample_trial(R"({"BLOCK":64})", 20)).ok()) return 4;
-          if (board->tuning[k].load() != mine) ++board->overlaps;
+          if (board->tuning[k].exchange(0) != mine) ++board->overlaps;
           if (!(*store)->end_study(*study, claim->lease, {"won", ""}, test::sample_winner(R"({"BLOCK":64})", 20)).ok())
             return 5;
           ++board->published[k];
@@ -148,7 +148,7 @@ TEST_CASE("processes that want the same keys tune each once, though some are kil
     killed += code == 128 + SIGKILL ? 1 : 0;
     CHECK((code == 0 || code == 128 + SIGKILL));
   }
-  CHECK(killed >= 1);
+  CHECK(killed == kVictims);
   CHECK(board->overlaps == 0);
   int published = 0;
   for (const auto& times : board->published) {
@@ -186,7 +186,7 @@ TEST_CASE("the key of a holder that was killed is taken over at once, though nob
   REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
   const auto begin = Clock::now();
   CHECK(store->claim(test::sample_key(), 600s, false)->state == State::acquired);
-  CHECK(ms_since(begin) < 200);
+  CHECK(ms_since(begin) < 5000);  // the lease would last 20 minutes
   wait_for(child);
   ::close(fds[0]);
   ::close(fds[1]);
@@ -197,6 +197,7 @@ TEST_CASE("killed at any moment, a process leaves a valid database without half 
   const std::string path = dir / "j.db";
   test::open_store(path);
   int64_t winners = 0;
+  Shared<std::atomic<int>> finished;
   for (int round = 0; round < 60; ++round) {
     const pid_t child = start([&] {
       auto store = store::Store::open({.path = path});
@@ -214,10 +215,14 @@ TEST_CASE("killed at any moment, a process leaves a valid database without half 
         (void)(*store)->add_trial(*study, claim->lease, test::sample_trial(config + "l", 19));
         (void)(*store)->end_study(*study, claim->lease, {"won", ""},
                                   test::sample_winner(config, 12, std::string(30'000, 'x') + config));
+        finished->fetch_add(1);
       }
       return 0;
     });
-    // From before the first write to some studies later, in steps that no work is in step with.
+    // From before the first write to some studies later, in steps that no work is in step with; every other time not
+    // before one study has ended, for on a loaded machine a process may not come that far by itself.
+    const int before = finished->load();
+    while (round % 2 == 1 && finished->load() == before) std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(std::chrono::microseconds(500 + 731 * round));
     ::kill(child, SIGKILL);
     CHECK(wait_for(child) == 128 + SIGKILL);
