@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "tune/study.hpp"
+
+namespace jitune::tune {
+namespace {
+
+using measure::TrialStatus;
+
+constexpr std::chrono::milliseconds kFirstRunLimit{30'000};  // before any time is known
+
+TrialStatus from_compile(const std::string& status) {
+  if (status == "timeout") return TrialStatus::compile_timeout;
+  if (status == "crash") return TrialStatus::compile_crash;
+  return TrialStatus::compile_error;
+}
+
+bool is_violent(TrialStatus status) {
+  return status == TrialStatus::run_timeout || status == TrialStatus::run_crash;
+}
+
+store::TrialRow row_of(const Compiled& compiled) {
+  store::TrialRow row;
+  row.config = compiled.job.build.config;
+  row.build_sha256 = compiled.job.build.sha256;
+  return row;
+}
+
+/// The first line of a compiler's log that says what is wrong.
+std::string first_error(const std::string& log) {
+  size_t begin = 0;
+  while (begin < log.size()) {
+    const size_t end = std::min(log.find('\n', begin), log.size());
+    const std::string line = log.substr(begin, end - begin);
+    if (line.find("error") != std::string::npos) return line;
+    begin = end + 1;
+  }
+  return log.substr(0, std::min<size_t>(log.find('\n'), 400));
+}
+
+}  // namespace
+
+Result<std::vector<space::ArgSpec>> Study::args_of(const space::Config& config, const space::KernelFacts& facts) const {
+  auto args = instance_.args(config, facts);
+  if (!args) return args;
+  for (const auto& [index, bytes] : request_.scalars)
+    if (index < args->size()) (*args)[index].scalar = bytes;
+  return args;
+}
+
+Result<measure::Candidate> Study::make_candidate(const Compiled& compiled) {
+  const auto& artifact = compiled.artifact;
+  space::KernelFacts facts{artifact.regs, artifact.static_smem_bytes, artifact.local_bytes, 0};
+  if (facts_needed_ && measuring_) {
+    // The grid or a scratch size depends on occupancy, which only the driver knows: ask with a grid of its own choice.
+    facts.max_blocks_per_sm = 1;
+    auto geometry = instance_.geometry(compiled.job.config, facts);
+    if (!geometry) return geometry.failure();
+    auto real = measurer_->facts({artifact.cubin, artifact.lowered_name, *geometry});
+    if (!real) return real.failure();
+    facts = *real;
+  }
+  auto geometry = instance_.geometry(compiled.job.config, facts);
+  if (!geometry) return geometry.failure();
+  auto args = args_of(compiled.job.config, facts);
+  if (!args) return args.failure();
+  return measure::Candidate{artifact.cubin, artifact.lowered_name, *geometry, std::move(*args)};
+}
+
+/// One compiled config: measured when it compiled, a failed trial otherwise.
+void Study::handle(Compiled compiled) {
+  if (compiled.not_run) {
+    outcome_.note = compiled.artifact.log;
+    return;
+  }
+  if (!compiled.from_store) outcome_.compile_ms = elapsed_ms();
+  if (compiled.artifact.status != "ok") {
+    auto row = row_of(compiled);
+    row.status = measure::to_string(from_compile(compiled.artifact.status));
+    row.error = first_error(compiled.artifact.log);
+    row.wall_ms = compiled.from_store ? 0 : compiled.artifact.compile_ms;
+    add_row(std::move(row));
+    return;
+  }
+  run(std::move(compiled));
+}
+
+std::chrono::milliseconds Study::run_limit() const {
+  if (best_us_ <= 0) return kFirstRunLimit;
+  const double samples = services_.options().policy.max_samples;
+  return std::chrono::milliseconds(static_cast<int64_t>(std::max(1000.0, 20 * samples * best_us_ / 1000)));
+}
+
+void Study::run(Compiled compiled) {
+  auto& store = services_.store();
+  if (auto known = store.known_failure(compiled.job.build.sha256, request_.key.problem);
+      !request_.force && known && *known) {
+    auto row = row_of(compiled);
+    row.status = **known;
+    row.error = "not tried again: it ended so before";
+    add_row(std::move(row));
+    return;
+  }
+  const auto started = Clock::now();
+  auto candidate = make_candidate(compiled);
+  if (!candidate) {
+    auto row = row_of(compiled);
+    row.status = measure::to_string(TrialStatus::launch_error);
+    row.error = candidate.error();
+    add_row(std::move(row));
+    return;
+  }
+  const double bound = best_us_ > 0 ? best_us_ : std::numeric_limits<double>::infinity();
+  const auto reply = has_reference_ ? measurer_->trial(*candidate, bound, run_limit())
+                                    : measurer_->set_reference(*candidate, kFirstRunLimit);
+  outcome_.measure_ms += ms_since(started);
+  if (is_violent(reply.status) && measurer_->usable())
+    (void)store.record_failure(compiled.job.build.sha256, request_.key.problem, measure::to_string(reply.status),
+                               reply.error);
+  note_reply(std::move(compiled), std::move(*candidate), reply);
+}
+
+void Study::note_reply(Compiled compiled, measure::Candidate candidate, const measure::TrialReply& reply) {
+  auto row = row_of(compiled);
+  const auto summary = measure::summarise(reply.samples_us);
+  TrialStatus status = reply.status;
+  std::string error = reply.error;
+  if (status == TrialStatus::ok && summary.samples == 0) {
+    status = TrialStatus::launch_error;
+    error = "every sample was zero, negative or not a number";
+  }
+  row.status = measure::to_string(status);
+  row.error = error;
+  row.samples = summary.samples;
+  row.min_us = summary.min_us;
+  row.median_us = summary.median_us;
+  row.mean_us = summary.mean_us;
+  row.stddev_us = summary.stddev_us;
+  row.max_us = summary.max_us;
+  row.first_us = reply.first_us;
+  row.clock_mhz = reply.clock_mhz;
+  row.shared_bytes = candidate.geometry.shared_bytes;
+  row.wall_ms = reply.wall_ms + (compiled.from_store ? 0 : compiled.artifact.compile_ms);
+  if (const int threads = instance_.device().max_threads_per_sm; threads > 0)
+    row.occupancy =
+        std::min(1.0, static_cast<double>(candidate.geometry.threads()) * reply.facts.max_blocks_per_sm / threads);
+
+  const bool is_default = default_config_ && compiled.job.config == *default_config_;
+  strategy_->tell(compiled.job.config, {status == TrialStatus::ok, summary.median_us});
+  if (status == TrialStatus::ok) {
+    has_reference_ = true;
+    if (is_default) {
+      default_us_ = summary.median_us;
+      default_good_ = good_.size();
+    }
+    if (best_us_ <= 0 || summary.median_us < best_us_) {
+      best_us_ = summary.median_us;
+      best_config_ = space::short_text(compiled.job.config);
+    }
+    good_.push_back({std::move(compiled), std::move(candidate), summary.median_us, true});
+  }
+  row.default_us = default_us_;
+  add_row(std::move(row));
+}
+
+void Study::add_row(store::TrialRow row) {
+  ++outcome_.trials;
+  if (row.status == "ok")
+    ++outcome_.ok;
+  else if (row.status == "early_stopped")
+    ++outcome_.early_stopped;
+  else
+    ++outcome_.failed;
+  row.study = study_;
+  if (auto added = services_.store().add_trial(study_, lease_, row); !added)
+    services_.log().warning("store_write", instance_.model().name(), "a trial could not be stored: " + added.error(),
+                            request_.key.sha256);
+  if (request_.on_trial) request_.on_trial(row);
+  report();
+}
+
+void Study::report() {
+  if (!request_.on_progress) return;
+  Progress progress;
+  progress.total = strategy_->total() == 0 ? 0 : strategy_->total() + (default_config_ ? 1 : 0);
+  progress.done = outcome_.trials;
+  progress.failed = outcome_.failed;
+  progress.early_stopped = outcome_.early_stopped;
+  progress.compiling = rest_ ? static_cast<int>(rest_->pending()) : 0;
+  progress.best_us = best_us_;
+  progress.best_config = best_config_;
+  progress.default_us = default_us_;
+  progress.elapsed_ms = elapsed_ms();
+  progress.budget_ms = static_cast<double>(request_.budget.count());
+  request_.on_progress(progress);
+}
+
+}  // namespace jitune::tune
