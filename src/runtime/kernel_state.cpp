@@ -150,8 +150,10 @@ Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const
     if (problem.kinds_[i] == kUnset) (void)values_of(problem);  // throws, naming the value
     key.values[i] = static_cast<int64_t>(static_cast<uint64_t>(problem.values_[i]) * 4 + problem.kinds_[i]);
   }
-  key.heuristic = track_of(problem) == Track::heuristic;
-  if (Plan* known = plans_.find(key); known != nullptr && !known->is_stale()) return *known;
+  const Track track = track_of(problem);
+  key.heuristic = track == Track::heuristic;
+  if (Plan* known = plans_.find(key); known != nullptr && !known->is_stale(may_tune ? track : Track::lookup))
+    return *known;
   Resolver resolver(*this, *driver, key.context, stream, problem, arguments, may_tune);
   return *plans_.insert(resolver.resolve(key));
 }

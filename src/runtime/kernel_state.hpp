@@ -81,6 +81,7 @@ class Resolver {
 
   KernelState& kernel_;
   TunerState& tuner_;
+  std::shared_ptr<tune::Services> services_;
   const gpu::Driver& driver_;
   CUcontext context_;
   CUstream stream_;

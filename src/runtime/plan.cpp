@@ -29,6 +29,7 @@ Plan::Plan(Making making)
       geometry_(making.geometry),
       choice_(std::move(making.choice)),
       provisional_(making.provisional),
+      track_(making.track),
       look_again_(Clock::now() + kLookAgain) {
   module_.keep();  // a captured graph may hold the function for as long as the context lives
   std::vector<size_t> caller_index(making.args.size(), 0);

@@ -41,7 +41,8 @@ class Plan {
     space::Geometry geometry;
     std::vector<space::ArgSpec> args;
     Choice choice;
-    bool provisional = false;  ///< someone else tunes this key: look again after a while
+    bool provisional = false;     ///< someone else tunes this key: look again after a while
+    Track track = Track::lookup;  ///< how far it went for its config; lookup where it could not tune
   };
   explicit Plan(Making making);
 
@@ -62,7 +63,13 @@ class Plan {
 
   const PlanKey& key() const { return key_; }
   const Choice& choice() const { return choice_; }
-  bool is_stale() const { return provisional_ && Clock::now() >= look_again_; }
+
+  /// Whether a launch on `track` should look for a better config than this plan's.
+  bool is_stale(Track track) const {
+    if (provisional_ && Clock::now() >= look_again_) return true;
+    if (track == Track::tune) return track_ == Track::lookup && choice_.source == Choice::Source::default_config;
+    return track == Track::retune && track_ != Track::retune;
+  }
 
  private:
   /// Where a kernel parameter's value comes from.
@@ -94,6 +101,7 @@ class Plan {
   space::Geometry geometry_;
   Choice choice_;
   bool provisional_;
+  Track track_;
   Clock::time_point look_again_;
   std::vector<Parameter> parameters_;
   std::vector<Zeroed> zeroed_;

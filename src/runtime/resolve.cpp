@@ -41,6 +41,7 @@ Resolver::Resolver(KernelState& kernel, const gpu::Driver& driver, CUcontext con
                    const Problem& problem, std::span<const void* const> arguments, bool may_tune)
     : kernel_(kernel),
       tuner_(*kernel.tuner_),
+      services_(tuner_.services()),
       driver_(driver),
       context_(context),
       stream_(stream),
@@ -48,6 +49,8 @@ Resolver::Resolver(KernelState& kernel, const gpu::Driver& driver, CUcontext con
       arguments_(arguments),
       may_tune_(may_tune),
       track_(kernel.track_of(problem)) {
+  if (services_ == nullptr)
+    kernel.raise(ErrorCode::lifetime, "it is used after its Tuner was destroyed; keep the Tuner longer");
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   capturing_ = driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -62,7 +65,7 @@ void Resolver::bind() {
   auto instance = space::Instance::bind(kernel_.model_, kernel_.values_of(problem_), *info);
   if (!instance) kernel_.raise(ErrorCode::bad_problem, instance.error());
   instance_ = std::move(*instance);
-  auto key = tuner_.services().tuning_key(*instance_);
+  auto key = services_->tuning_key(*instance_);
   if (!key) kernel_.raise(ErrorCode::no_runnable_config, key.error());
   key_ = std::move(*key);
 }
@@ -97,7 +100,7 @@ std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key) {
 
 /// The stored answer, if the track allows it to serve.
 std::optional<Resolver::Answer> Resolver::look_up() {
-  auto& store = tuner_.services().store();
+  auto& store = services_->store();
   auto winner = store.find_winner(key_->sha256);
   if (winner && *winner) return accept(**winner, "stored");
   if (!winner) tuner_.log().warning("lookup_failed", kernel_.model().name(), winner.error(), key_->sha256);
@@ -130,7 +133,7 @@ std::optional<Resolver::Answer> Resolver::accept(const store::WinnerRow& winner,
 /// A bucket's winner may be impossible for the exact problem: the fastest verified trial that is possible serves.
 std::optional<Resolver::Answer> Resolver::next_best(const std::string& why_not) {
   why_default_ = why_not;
-  auto trials = tuner_.services().store().trials_of(key_->sha256);
+  auto trials = services_->store().trials_of(key_->sha256);
   if (!trials) return std::nullopt;
   std::erase_if(*trials, [](const store::TrialRow& trial) { return trial.status != "ok"; });
   std::sort(trials->begin(), trials->end(), [](const auto& a, const auto& b) { return a.median_us < b.median_us; });
@@ -183,7 +186,7 @@ std::optional<Resolver::Answer> Resolver::tune() {
       request.scalars = data.scalars();
     }
   }
-  auto outcome = tune::tune(tuner_.services(), request);
+  auto outcome = tune::tune(*services_, request);
   tuner_.trials.fetch_add(outcome.trials, std::memory_order_relaxed);
   tuner_.compilations.fetch_add(outcome.compilations, std::memory_order_relaxed);
   tuned_elsewhere_ = outcome.outcome == "held";
@@ -231,7 +234,7 @@ std::unique_ptr<Plan> Resolver::load(const PlanKey& key, Answer answer) {
 
 /// Gets the artifact (compiling it where it is not at hand), loads it and makes the plan. Returns what went wrong.
 std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_ptr<Plan>& plan) {
-  auto& services = tuner_.services();
+  auto& services = *services_;
   if (!answer.artifact || answer.artifact->cubin.empty()) {
     if (capturing_) return "its cubin is not in the database";
     auto compiler = services.compiler();
@@ -275,6 +278,7 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
   if (answer.choice.time_us > 0 && answer.choice.why.empty()) answer.choice.why = microseconds(answer.choice.time_us);
   making.choice = answer.choice;
   making.provisional = answer.provisional;
+  making.track = may_tune_ && !capturing_ ? track_ : Track::lookup;
   auto made = std::make_unique<Plan>(std::move(making));
   if (!capturing_) {
     if (auto reserved = made->reserve(stream_); reserved.code != CUDA_SUCCESS)

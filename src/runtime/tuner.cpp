@@ -31,7 +31,7 @@ Track Tuner::track() const {
 }
 
 std::string Tuner::database() const {
-  return state_->services().store().path();
+  return state_->services()->store().path();
 }
 
 Tuner::Statistics Tuner::statistics() const {
@@ -41,7 +41,7 @@ Tuner::Statistics Tuner::statistics() const {
   statistics.trials = state_->trials;
   statistics.hits = state_->hits;
   statistics.misses = state_->misses;
-  statistics.workers_started = state_->services().workers_started();
+  statistics.workers_started = state_->services()->workers_started();
   return statistics;
 }
 

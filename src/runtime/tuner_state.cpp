@@ -47,12 +47,24 @@ TunerState::TunerState(Settings settings)
 }
 
 TunerState::~TunerState() {
-  if (is_forked_child()) (void)services_.release();  // they belong to the parent; letting go is all a child may do
+  if (!is_forked_child()) return;
+  // They belong to the parent; letting go of them, undestroyed, is all that a child may do.
+  [[maybe_unused]] const auto* leaked = new std::shared_ptr<tune::Services>(std::move(services_));
 }
 
 void TunerState::close() {
   open_.store(false, std::memory_order_release);
-  // The services stay until the last launch that is under way has let go of this state.
+  if (is_forked_child()) return;
+  std::shared_ptr<tune::Services> services;
+  {
+    const std::lock_guard lock(mutex_);
+    services.swap(services_);
+  }
+}
+
+std::shared_ptr<tune::Services> TunerState::services() {
+  const std::lock_guard lock(mutex_);
+  return services_;
 }
 
 Result<space::DeviceInfo> TunerState::device_of(CUdevice device) {

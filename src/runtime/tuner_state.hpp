@@ -23,13 +23,15 @@ class TunerState {
   explicit TunerState(Settings settings);
   ~TunerState();
 
-  /// Ends workers and closes the database; launches fail from here on with Error{lifetime}.
+  /// Ends workers and closes the database, at the latest when the slow path of a launch that is under way has let go of
+  /// them; launches fail from here on with Error{lifetime}.
   void close();
   bool is_open() const { return open_.load(std::memory_order_acquire); }
 
   const Settings& settings() const { return settings_; }
   Log& log() { return log_; }
-  tune::Services& services() { return *services_; }
+  /// What tuning is done with, kept alive while it is held; null after close().
+  std::shared_ptr<tune::Services> services();
 
   /// Facts about the device of a context, asked of the driver once for each device.
   Result<space::DeviceInfo> device_of(CUdevice device);
@@ -43,9 +45,9 @@ class TunerState {
  private:
   Settings settings_;
   Log log_;
-  std::unique_ptr<tune::Services> services_;
   std::atomic<bool> open_{true};
-  std::mutex mutex_;
+  std::mutex mutex_;  // of what follows
+  std::shared_ptr<tune::Services> services_;
   std::map<CUdevice, space::DeviceInfo> devices_;
   std::set<std::string> tuning_;
 };

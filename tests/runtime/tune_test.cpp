@@ -1,4 +1,6 @@
-#include <fstream>
+#include <unistd.h>
+
+#include <optional>
 #include <thread>
 
 #include "runtime/fixture.hpp"
@@ -103,6 +105,46 @@ TEST_CASE(
   kernel.launch(nullptr, problem, x, kCount);
   CHECK(tuner.statistics().trials == 0);
   CHECK(kernel.choice(problem).config == R"({"BLOCK":64})");
+}
+
+TEST_CASE("a problem that was looked up, or only asked about, is still tuned by the first launch that may") {
+  if (!test::have_nvrtc()) return;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  Tuner tuner(quiet_options(Track::lookup, "off"));
+  Increment kernel(tuner, increment());
+  auto problem = kernel.problem({{"n", kCount}});
+  kernel.launch(nullptr, problem, x, kCount);
+  CHECK(kernel.choice(problem).source == Choice::Source::default_config);
+  problem.on(Track::tune);
+  CHECK(kernel.choice(problem).source == Choice::Source::default_config);  // asking never tunes
+  CHECK(tuner.statistics().trials == 0);
+  kernel.launch(nullptr, problem, x, kCount);
+  CHECK(tuner.statistics().trials == 4);
+  CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
+  kernel.launch(nullptr, problem, x, kCount);
+  CHECK(tuner.statistics().trials == 4);
+  problem.on(Track::retune);
+  kernel.launch(nullptr, problem, x, kCount);
+  kernel.launch(nullptr, problem, x, kCount);
+  CHECK(tuner.statistics().trials == 8);  // once in a process
+  CHECK(gpu.read(x, kCount) == std::vector<float>(kCount, 5.0f));
+}
+
+TEST_CASE("a Tuner that ends closes its database and workers though its kernels stay") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  std::optional<Tuner> tuner(quiet_options(Track::tune, dir / "a.db"));
+  Increment kernel(*tuner, increment());
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
+  const std::string mine = "ls -l /proc/" + std::to_string(::getpid()) + "/fd | grep -c a.db";
+  CHECK(test::run_program(mine).out != "0\n");
+  CHECK(test::run_program("pgrep -c -P " + std::to_string(::getpid()) + " jitune-worker").out != "0\n");
+  tuner.reset();
+  CHECK(test::run_program(mine).out == "0\n");
+  CHECK(test::run_program("pgrep -c -P " + std::to_string(::getpid()) + " jitune-worker").out == "0\n");
 }
 
 TEST_CASE("a budget of nothing means no tuning in first calls") {
