@@ -37,11 +37,11 @@ const char* to_string(Status status) noexcept {
     case Status::ok:
       return "ok";
     case Status::error:
-      return "compile_error";
+      return "error";
     case Status::timeout:
-      return "compile_timeout";
+      return "timeout";
     case Status::crash:
-      return "compile_crash";
+      return "crash";
   }
   return "unknown";
 }

@@ -17,6 +17,7 @@ struct Request {
 };
 
 enum class Status : uint8_t { ok, error, timeout, crash };
+/// `ok`, `error`, `timeout`, `crash`: the words of the table `artifacts`.
 const char* to_string(Status status) noexcept;
 std::optional<Status> parse_status(std::string_view word) noexcept;
 

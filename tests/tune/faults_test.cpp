@@ -90,6 +90,53 @@ TEST_CASE("a source that does not compile in any config ends without a winner an
   }
 }
 
+TEST_CASE("compile failures are kept and not compiled again") {
+  if (!test::have_nvrtc()) return;
+  Bench bench("{}");
+  auto broken = Bench::scale();
+  broken.source_text += "\nthis is not CUDA;\n";
+  auto request = bench.request(broken);
+  auto first = tune::compile_all(bench.services(), {.instance = request.instance});
+  REQUIRE_MESSAGE(first.ok(), first.error());
+  CHECK(first->compiled == 9);
+  CHECK(first->failed == 9);
+  bench.reopen();
+  auto next = bench.request(broken);
+  auto second = tune::compile_all(bench.services(), {.instance = next.instance});
+  REQUIRE(second.ok());
+  CHECK(second->from_store == 9);
+  CHECK(second->failed == 9);
+  CHECK(second->workers_started == 0);
+}
+
+TEST_CASE("a config that compiles for ever costs its deadline once, and is remembered") {
+  if (!test::have_nvrtc()) return;
+  Bench bench("{}", std::chrono::seconds(4));
+  auto endless = Bench::scale();
+  endless.source_text =
+      "template <int D> __device__ __forceinline__ float deep(float x) { return deep<D - 1>(x) + deep<D - 1>(x * 2) + "
+      "deep<D - 1>(x * 3); }\n"
+      "template <> __device__ __forceinline__ float deep<0>(float x) { return x * x; }\n"
+      "template <int BLOCK, int ITEMS> __global__ void scale(float* y, const float* x, float a, int n) { "
+      "if (BLOCK == 256 && ITEMS == 2) y[0] = deep<13>(a); }";
+  auto request = bench.request(endless);
+  auto first = tune::compile_all(bench.services(), {.instance = request.instance});
+  REQUIRE_MESSAGE(first.ok(), first.error());
+  CHECK(first->compiled == 9);
+  CHECK(first->failed == 1);
+  bench.reopen();
+  auto next = bench.request(endless);
+  std::string status;
+  auto second = tune::compile_all(
+      bench.services(), {.instance = next.instance, .on_compiled = [&](const tune::Compiled& compiled, const auto&) {
+                           if (compiled.artifact.status != "ok") status = compiled.artifact.status;
+                         }});
+  REQUIRE(second.ok());
+  CHECK(second->from_store == 9);
+  CHECK(second->workers_started == 0);
+  CHECK(status == "timeout");
+}
+
 TEST_CASE("a space without a valid config names what rejects it") {
   if (!test::have_nvrtc()) return;
   Bench bench("{}");

@@ -14,8 +14,8 @@ std::string in_front(const std::string& directory) {
 
 }  // namespace
 
-Bench::Bench(const std::string& spec, const std::string& database)
-    : database_(database.empty() ? dir_ / "jitune.db" : database),
+Bench::Bench(const std::string& spec, std::chrono::milliseconds compile_timeout)
+    : compile_timeout_(compile_timeout),
       library_path_("LD_LIBRARY_PATH", in_front(std::string(JITUNE_BINARY_DIR) + "/tests/fake_cuda").c_str()),
       spec_("JITUNE_FAKE_CUDA", spec.c_str()),
       log_({}, Log::Threshold::off, false) {
@@ -27,11 +27,12 @@ Bench::~Bench() = default;
 void Bench::reopen() {
   services_.reset();
   tune::ServiceOptions options;
-  options.store.path = database_;
+  options.store.path = dir_ / "jitune.db";
   options.store.must_be_file = true;
   options.worker = std::string(JITUNE_BINARY_DIR) + "/bin/jitune-worker";
   options.cuda_home = std::getenv("CUDA_HOME") != nullptr ? std::getenv("CUDA_HOME") : "";
   options.compile_workers = 2;
+  options.compile_timeout = compile_timeout_;
   options.log = &log_;
   auto services = tune::Services::open(options);
   REQUIRE_MESSAGE(services.ok(), services.error());

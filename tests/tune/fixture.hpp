@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,7 +14,7 @@ namespace jitune::test {
 class Bench {
  public:
   /// `spec` is the fake driver's (tests/fake_cuda/README.md).
-  explicit Bench(const std::string& spec, const std::string& database = "");
+  explicit Bench(const std::string& spec, std::chrono::milliseconds compile_timeout = std::chrono::seconds(60));
   ~Bench();
 
   /// y = a x with BLOCK 64/128/256 and ITEMS 1/2/4; the default config is BLOCK 64, ITEMS 1.
@@ -29,12 +30,11 @@ class Bench {
   void reopen();
 
   tune::Services& services() { return *services_; }
-  std::string database() const { return database_; }
   space::DeviceInfo device() const;
 
  private:
   TempDir dir_;
-  std::string database_;
+  std::chrono::milliseconds compile_timeout_;
   ScopedEnv library_path_, spec_;
   Log log_;
   std::unique_ptr<tune::Services> services_;
