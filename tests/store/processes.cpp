@@ -222,7 +222,8 @@ TEST_CASE("killed at any moment, a process leaves a valid database without half 
     // From before the first write to some studies later, in steps that no work is in step with; every other time not
     // before one study has ended, for on a loaded machine a process may not come that far by itself.
     const int before = finished->load();
-    while (round % 2 == 1 && finished->load() == before) std::this_thread::sleep_for(1ms);
+    for (const auto begin = Clock::now(); round % 2 == 1 && finished->load() == before && ms_since(begin) < 20'000;)
+      std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(std::chrono::microseconds(500 + 731 * round));
     ::kill(child, SIGKILL);
     CHECK(wait_for(child) == 128 + SIGKILL);
