@@ -37,13 +37,13 @@ TEST_CASE("a request comes back with its answer, and one worker serves many") {
 
 TEST_CASE("large messages pass in both directions") {
   Pool pool(fake_pool());
-  const std::string big(8u << 20, 'x');
+  const std::string big(3u << 20, 'x');
   const Reply echoed = pool.call({{"fake", "echo"}, {"payload", wire::to_binary(big)}}, 20s);
   REQUIRE(echoed.outcome == Outcome::ok);
   CHECK(echoed.message == wire::to_binary(big));
-  const Reply bytes = pool.call(fake("bytes", 30 << 20), 20s);
+  const Reply bytes = pool.call(fake("bytes", 5 << 20), 20s);
   REQUIRE(bytes.outcome == Outcome::ok);
-  CHECK(bytes.message.get_binary().size() == 30u << 20);
+  CHECK(bytes.message.get_binary().size() == 5u << 20);
 }
 
 #ifndef __SANITIZE_THREAD__  // it takes minutes over 256 MiB
@@ -160,12 +160,12 @@ TEST_CASE("a worker is replaced after its number of requests") {
 
 TEST_CASE("a worker that has grown too large is replaced") {
   auto options = fake_pool();
-  options.max_resident_bytes = 600 << 20;
+  options.max_resident_bytes = 300 << 20;
   Pool pool(options);
   const int64_t first = wire::get_int(pool.call(fake("self"), 5s).message, "pid");
   CHECK(pool.call(fake("hoard", 10 << 20), 20s).outcome == Outcome::ok);
   CHECK(wire::get_int(pool.call(fake("self"), 5s).message, "pid") == first);
-  CHECK(pool.call(fake("hoard", 700 << 20), 20s).outcome == Outcome::ok);
+  CHECK(pool.call(fake("hoard", 400 << 20), 20s).outcome == Outcome::ok);
   CHECK(wire::get_int(pool.call(fake("self"), 5s).message, "pid") != first);
 }
 
