@@ -47,6 +47,8 @@ TEST_CASE("command lines that can't be understood") {
   refused(h, "show", 2, {"which key?", "jit-prewarm list"});
   refused(h, "compile scale.toml --problme T=half,n=1", 2,
           {"there is no option '--problme'", "did you mean '--problem'"});
+  refused(h, "list --databse x.db", 2, {"there is no option '--databse'", "did you mean '--database'"});
+  refused(h, "list x.db", 2, {"'x.db' is one argument too many", "jit-prewarm list --help"});
   refused(h, "compile scale.toml --limit 0" + kProblem, 2, {"--limit"});
   refused(h, "compile scale.toml --compile-workers lots" + kProblem, 2, {"--compile-workers", "lots"});
   refused(h, "tune scale.toml --budget 30" + kProblem, 2, {"--budget", "'30' is not a duration", "500ms, 30s"});
@@ -127,7 +129,7 @@ TEST_CASE("no GPU, no NVRTC, no worker") {
   refused(h, "compile scale.toml --arch sm_90 --nvrtc /nowhere/libnvrtc.so.13" + kProblem, 4,
           {"/nowhere/libnvrtc.so.13", "CUDA Toolkit", "JITUNE_NVRTC"});
   refused(h, "compile scale.toml --arch sm_90 --worker /nowhere/jitune-worker" + kProblem, 4,
-          {"/nowhere/jitune-worker", "No such file"});
+          {"/nowhere/jitune-worker (--worker)", "No such file"});
 }
 
 TEST_CASE("a database that can't be used stays as it is") {
@@ -166,7 +168,8 @@ TEST_CASE("a database that can't be used stays as it is") {
       auto store = store::Store::open({.path = home / "newer.db", .must_be_file = true});
       REQUIRE(store);
     }
-    query(home / "newer.db", "pragma user_version=999");
+    // One that only this and later versions may even read.
+    query(home / "newer.db", "pragma user_version=999; update meta set value=999 where name='min_reader_version'");
     untouched(home / "newer.db", {"newer"});
   }
 }

@@ -1,26 +1,13 @@
-#include <cstdlib>
+#include <algorithm>
 #include <set>
 
 #include "base/json.hpp"
-#include "compile/nvrtc.hpp"
 #include "run_prewarm.hpp"
 
 using namespace jitune;
 using namespace jitune::test;
 
 namespace {
-
-/// Whether there is an NVRTC to compile with; says so when there is none.
-bool has_nvrtc() {
-  compile::NvrtcSearchOptions options;
-  const auto from = [](const char* name) { return std::string(std::getenv(name) != nullptr ? std::getenv(name) : ""); };
-  options.explicit_path = from("JITUNE_NVRTC");
-  options.cuda_home = from("CUDA_HOME");
-  options.cuda_path = from("CUDA_PATH");
-  if (!compile::find_nvrtc(options).found.empty()) return true;
-  skip("nvrtc", "no libnvrtc.so on this machine");
-  return false;
-}
 
 /// A kernel with few configs. BLOCK = 96 does not compile, as its author meant it to.
 void write_small_kernel(const std::string& home) {

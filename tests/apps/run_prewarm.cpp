@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "base/files.hpp"
+#include "compile/nvrtc.hpp"
 
 namespace jitune::test {
 
@@ -18,6 +21,14 @@ ProgramResult prewarm(const std::string& home, const std::string& arguments, con
                          home + "' XDG_CACHE_HOME='" + home + "/cache' " + variables + " " + tracer +
                          JITUNE_PREWARM_PATH + " " + arguments,
                      limit_s);
+}
+
+bool has_nvrtc() {
+  const auto from = [](const char* name) { return std::string(std::getenv(name) != nullptr ? std::getenv(name) : ""); };
+  const compile::NvrtcSearch search =
+      compile::find_nvrtc({from("JITUNE_NVRTC"), from("CUDA_HOME"), from("CUDA_PATH"), {}});
+  if (search.found.empty()) skip("nvrtc", compile::explain_missing(search));
+  return !search.found.empty();
 }
 
 bool contains(const std::string& text, const std::string& part) {

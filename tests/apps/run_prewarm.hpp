@@ -15,6 +15,9 @@ ProgramResult prewarm(const std::string& home, const std::string& arguments, con
 /// Makes every GPU invisible, for `prefix`.
 inline const std::string kNoGpu = "CUDA_VISIBLE_DEVICES=";
 
+/// Whether there is an NVRTC to compile with; otherwise reports that the test case is skipped.
+bool has_nvrtc();
+
 bool contains(const std::string& text, const std::string& part);
 
 /// What `sqlite3 DATABASE QUERY` prints, without the last line end.

@@ -131,7 +131,7 @@ void look_at_worker(Report& report, const tune::ServiceOptions& options) {
                     " is needed: install jitune anew, or name it with --worker");
     report.missing.emplace_back("worker");
   } else {
-    report.line("missing", "worker", path.error());
+    report.line("missing", "worker", for_command_line(path.error()));
     report.json["worker"]["problem"] = path.error();
     report.missing.emplace_back("worker");
   }

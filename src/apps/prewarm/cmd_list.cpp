@@ -201,8 +201,8 @@ std::string winner_text(const store::KeyRow& row) {
   if (!winner.artifact) return text + "  no cubin is stored: it will be compiled when it is needed\n";
   const store::ArtifactRow& artifact = *winner.artifact;
   return text + "  " + std::to_string(artifact.regs) + " registers, " + std::to_string(artifact.spill_bytes) +
-         " bytes of spills, " + bytes_text(artifact.static_smem_bytes) + " of static shared memory, cubin of " +
-         bytes_text(static_cast<int64_t>(artifact.cubin.size())) + "\n  " + artifact.lowered_name + "\n";
+         " bytes of spills, " + bytes_text(artifact.static_smem_bytes) + " of static shared memory\n  " +
+         artifact.lowered_name + "\n";
 }
 
 store::KeyRow find_key(store::Store& store, const std::string& prefix) {

@@ -35,7 +35,7 @@ std::string outcome_text(const tune::Outcome& outcome) {
   if (word == "out_of_memory") text = "the GPU's memory does not hold its buffers";
   if (word == "no_valid_config") text = "no config works";
   if (word == "error") text = "failed";
-  return outcome.note.empty() ? text : text + ": " + outcome.note;
+  return outcome.note.empty() || word == "answered" ? text : text + ": " + outcome.note;
 }
 
 std::string problem_report(const Tuned& tuned) {

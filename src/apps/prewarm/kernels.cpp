@@ -76,7 +76,7 @@ std::string misfit(const space::Model& model, const ProblemSpec& spec) {
   for (const auto& [name, value] : spec.values)
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       unknown.push_back("'" + name + "'");
-      if (hint.empty()) hint = space::did_you_mean(name, names);
+      if (hint.empty() && name.size() > 1) hint = space::did_you_mean(name, names);  // one letter is near to any other
     }
   for (const std::string& name : names)
     if (spec.values.count(name) == 0) missing.push_back("'" + name + "'");

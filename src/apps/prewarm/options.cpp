@@ -226,6 +226,17 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+/// An argument that no option and no place wants: a mistyped option, most of the time.
+std::string explain_extra(const CLI::App& place, const std::vector<std::string>& extra) {
+  const auto is_option = [](const std::string& text) { return text.size() > 1 && text[0] == '-'; };
+  const auto option = std::find_if(extra.begin(), extra.end(), is_option);
+  if (option == extra.end()) return "'" + (extra.empty() ? "" : extra[0]) + "' is one argument too many";
+  std::vector<std::string> known;
+  for (const CLI::Option* each : place.get_options()) known.push_back(each->get_name());
+  const std::string name = option->substr(0, option->find('='));
+  return "there is no option '" + name + "'" + space::did_you_mean(name, known);
+}
+
 /// One sentence for a command line that can't be understood, with the remedy.
 std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
@@ -235,20 +246,16 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
     return "there is no command '" + first + "'" + space::did_you_mean(first, names) + "; the commands are " +
            join_words(names);
   }
-  const std::string help = chosen.empty() ? "jit-prewarm --help" : "jit-prewarm " + chosen[0]->get_name() + " --help";
-  std::string text = error.what();
   const CLI::App& place = chosen.empty() ? app : *chosen[0];
-  const std::vector<std::string> extra = place.remaining();
-  if (error.get_name() == "ExtrasError" && !extra.empty()) {
-    std::vector<std::string> known;
-    for (const CLI::Option* option : place.get_options()) known.push_back(option->get_name());
-    const std::string name = extra[0].substr(0, extra[0].find('='));
-    text = (name[0] == '-' ? "there is no option '" : "nothing is to be done with '") + name + "'" +
-           (name[0] == '-' ? space::did_you_mean(name, known) : "");
-  } else if (error.get_name() == "RequiredError" && !chosen.empty()) {
-    text = chosen[0]->get_name() == "show"
-               ? "which key? Give the beginning of one that `jit-prewarm list` prints"
-               : "which kernel? Give at least one definition file, rmsnorm.toml for instance";
+  const std::string help = chosen.empty() ? "jit-prewarm --help" : "jit-prewarm " + place.get_name() + " --help";
+  std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    std::vector<std::string> extra = place.remaining();
+    if (extra.empty()) extra = app.remaining();
+    text = explain_extra(place, extra);
+  } else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !chosen.empty()) {
+    text = place.get_name() == "show" ? "which key? Give the beginning of one that `jit-prewarm list` prints"
+                                      : "which kernel? Give at least one definition file, rmsnorm.toml for instance";
   }
   return text + "\n(" + help + " lists the options)";
 }

@@ -143,16 +143,16 @@ std::unique_ptr<tune::Services> Session::open_services() {
   options.store.path = database_path();
   options.store.must_be_file = true;
   const Result<std::string> worker = pool::find_worker(options.worker, options.worker_env);
-  if (!worker) throw Stop(Exit::missing, worker.error());
+  if (!worker) throw Stop(Exit::missing, for_command_line(worker.error()));
   // Where there is a database it knows this machine's NVRTC; where there is none yet, none is made before NVRTC is
   // found.
   if (!exists(options.store.path)) {
     const compile::NvrtcSearch search = compile::find_nvrtc({options.nvrtc, options.cuda_home, options.cuda_path, {}});
-    if (search.found.empty()) throw Stop(Exit::missing, compile::explain_missing(search));
+    if (search.found.empty()) throw Stop(Exit::missing, for_command_line(compile::explain_missing(search)));
   }
   Result<std::unique_ptr<tune::Services>> services = tune::Services::open(std::move(options));
   if (!services) throw Stop(Exit::database, services.error());
-  if (const auto nvrtc = (*services)->nvrtc(); !nvrtc) throw Stop(Exit::missing, nvrtc.error());
+  if (const auto nvrtc = (*services)->nvrtc(); !nvrtc) throw Stop(Exit::missing, for_command_line(nvrtc.error()));
   return std::move(services).value();
 }
 
@@ -169,6 +169,13 @@ std::unique_ptr<store::Store> Session::open_store() {
   Result<std::unique_ptr<store::Store>> store = store::Store::open(options);
   if (!store) throw Stop(Exit::database, store.error());
   return std::move(store).value();
+}
+
+std::string for_command_line(std::string text) {
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"Options::worker", "--worker"},
+                                 {"Options::nvrtc", "--nvrtc"}})
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from)) text.replace(at, from.size(), to);
+  return text;
 }
 
 void catch_interrupts() {

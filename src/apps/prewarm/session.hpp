@@ -63,6 +63,9 @@ class Session {
 void catch_interrupts();
 bool interrupted();
 
+/// A room's message with options named as they are on the command line: `--worker`, not `Options::worker`.
+std::string for_command_line(std::string text);
+
 /// How one command prints what it found on stdout.
 void print(const std::string& text);
 
