@@ -353,6 +353,6 @@ const char* const kLightTypeTraits =
           template <class T>
           using make_signed_t = typename make_signed<T>::type;
           }  // namespace std
-)cpp";
+    )cpp";
 
 }  // namespace jitune::compile

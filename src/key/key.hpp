@@ -21,7 +21,7 @@ struct Header {
 /// The content of a source and of every header it reaches, without the toolkit's own (their version stands for them).
 struct SourceHash {
   std::string sha256;
-  std::vector<Header> headers;  ///< in order of first inclusion
+  std::vector<Header> headers;          ///< in order of first inclusion
   std::vector<std::string> unresolved;  ///< names found nowhere: the toolkit's, or under an #if that is not taken
 };
 
@@ -35,14 +35,14 @@ Result<SourceHash> hash_source(const std::string& text, const std::string& sourc
 /// What a cubin depends on. `sha256` is the build key.
 struct BuildKey {
   std::string source_sha256;
-  std::string entry;    ///< the name expression with its values
-  std::string config;   ///< canonical JSON
-  std::string defines;  ///< canonical JSON array of [name, value]
-  std::string headers;  ///< canonical JSON array: the CUDA headers that type words need
-  std::string options;  ///< canonical JSON array, in order
-  std::string nvrtc;    ///< 13.0.88
-  std::string arch;     ///< sm_90a
-  bool is_template = false;              ///< entry is a name expression
+  std::string entry;         ///< the name expression with its values
+  std::string config;        ///< canonical JSON
+  std::string defines;       ///< canonical JSON array of [name, value]
+  std::string headers;       ///< canonical JSON array: the CUDA headers that type words need
+  std::string options;       ///< canonical JSON array, in order
+  std::string nvrtc;         ///< 13.0.88
+  std::string arch;          ///< sm_90a
+  bool is_template = false;  ///< entry is a name expression
   bool defines_before_includes = false;
   std::string sha256;
 };
@@ -53,7 +53,7 @@ BuildKey make_build_key(const SourceHash& source, const space::BuildSpec& spec, 
 /// What an answer depends on: each field is a readable column of the table `keys`; `sha256` is over all of them.
 struct TuningKey {
   std::string kernel;
-  std::string variant;        ///< "" for the kernel itself
+  std::string variant;  ///< "" for the kernel itself
   std::string source_sha256;
   std::string entry;          ///< with its `{NAME}`s
   std::string options;        ///< canonical JSON: options and macros with their expressions

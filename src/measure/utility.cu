@@ -1,14 +1,30 @@
 // The measuring worker's own kernels: fills, comparison of outputs, guards. No #include, few inlined copies and no
-// unrolling, so that NVRTC takes a tenth of a second at most. Plain C++ apart from the built-in names: tests compile the
-// same text for the host.
-// Every kernel works with any grid, also a single thread. Type codes are those of jitune::Type, and kRawBytes.
+// unrolling, so that NVRTC takes a tenth of a second at most. Plain C++ apart from the built-in names: tests compile
+// the same text for the host. Every kernel works with any grid, also a single thread. Type codes are those of
+// jitune::Type, and kRawBytes.
 
 typedef unsigned long long u64;
 typedef unsigned int u32;
 typedef unsigned char u8;
 
-enum { kHalf, kBfloat16, kFloat32, kFloat64, kInt8, kUint8, kInt16, kUint16, kInt32, kUint32, kInt64, kUint64,
-       kFp8E4m3, kFp8E5m2, kBoolean, kRawBytes };
+enum {
+  kHalf,
+  kBfloat16,
+  kFloat32,
+  kFloat64,
+  kInt8,
+  kUint8,
+  kInt16,
+  kUint16,
+  kInt32,
+  kUint32,
+  kInt64,
+  kUint64,
+  kFp8E4m3,
+  kFp8E5m2,
+  kBoolean,
+  kRawBytes
+};
 enum { kFillNone, kFillNormal, kFillUniform, kFillIntegers, kFillIndices, kFillZeros, kFillOnes, kFillConstant };
 
 // A counter-based generator (the finaliser of splitmix64): element i of a buffer is the same for any grid.
@@ -20,26 +36,45 @@ __device__ inline u64 random_bits(u64 seed, u64 counter) {
 }
 
 __device__ inline double bits_to_double(u64 bits) {
-  union { u64 u; double d; } value;
+  union {
+    u64 u;
+    double d;
+  } value;
   value.u = bits;
   return value.d;
 }
 
 __device__ inline u64 double_to_bits(double number) {
-  union { u64 u; double d; } value;
+  union {
+    u64 u;
+    double d;
+  } value;
   value.d = number;
   return value.u;
 }
 
-__device__ inline double power_of_two(int exponent) { return bits_to_double((u64)(exponent + 1023) << 52); }
+__device__ inline double power_of_two(int exponent) {
+  return bits_to_double((u64)(exponent + 1023) << 52);
+}
 
 // Exponent and mantissa bits of the small floating types.
-struct Layout { int exponent, mantissa; };
+struct Layout {
+  int exponent, mantissa;
+};
 __device__ inline Layout layout_of(int type) {
   Layout layout = {5, 10};
-  if (type == kBfloat16) { layout.exponent = 8; layout.mantissa = 7; }
-  if (type == kFp8E4m3) { layout.exponent = 4; layout.mantissa = 3; }
-  if (type == kFp8E5m2) { layout.exponent = 5; layout.mantissa = 2; }
+  if (type == kBfloat16) {
+    layout.exponent = 8;
+    layout.mantissa = 7;
+  }
+  if (type == kFp8E4m3) {
+    layout.exponent = 4;
+    layout.mantissa = 3;
+  }
+  if (type == kFp8E5m2) {
+    layout.exponent = 5;
+    layout.mantissa = 2;
+  }
   return layout;
 }
 
@@ -87,19 +122,31 @@ __device__ __noinline__ double decode_small(u32 bits, int type) {
 __device__ __noinline__ double load(const void* data, u64 i, int type) {
   switch (type) {
     case kHalf:
-    case kBfloat16: return decode_small(((const unsigned short*)data)[i], type);
+    case kBfloat16:
+      return decode_small(((const unsigned short*)data)[i], type);
     case kFp8E4m3:
-    case kFp8E5m2: return decode_small(((const u8*)data)[i], type);
-    case kFloat32: return ((const float*)data)[i];
-    case kFloat64: return ((const double*)data)[i];
-    case kInt8: return ((const signed char*)data)[i];
-    case kInt16: return ((const short*)data)[i];
-    case kUint16: return ((const unsigned short*)data)[i];
-    case kInt32: return ((const int*)data)[i];
-    case kUint32: return ((const u32*)data)[i];
-    case kInt64: return (double)((const long long*)data)[i];
-    case kUint64: return (double)((const u64*)data)[i];
-    default: return ((const u8*)data)[i];
+    case kFp8E5m2:
+      return decode_small(((const u8*)data)[i], type);
+    case kFloat32:
+      return ((const float*)data)[i];
+    case kFloat64:
+      return ((const double*)data)[i];
+    case kInt8:
+      return ((const signed char*)data)[i];
+    case kInt16:
+      return ((const short*)data)[i];
+    case kUint16:
+      return ((const unsigned short*)data)[i];
+    case kInt32:
+      return ((const int*)data)[i];
+    case kUint32:
+      return ((const u32*)data)[i];
+    case kInt64:
+      return (double)((const long long*)data)[i];
+    case kUint64:
+      return (double)((const u64*)data)[i];
+    default:
+      return ((const u8*)data)[i];
   }
 }
 
@@ -110,22 +157,47 @@ __device__ inline double clamp(double number, double low, double high) {
 __device__ __noinline__ void store(void* data, u64 i, int type, double number) {
   switch (type) {
     case kHalf:
-    case kBfloat16: ((unsigned short*)data)[i] = (unsigned short)encode_small(number, type); return;
-    case kFp8E4m3:
-    case kFp8E5m2: ((u8*)data)[i] = (u8)encode_small(number, type); return;
-    case kFloat32: ((float*)data)[i] = (float)number; return;
-    case kFloat64: ((double*)data)[i] = number; return;
-    case kInt8: ((signed char*)data)[i] = (signed char)clamp(rint(number), -128.0, 127.0); return;
-    case kInt16: ((short*)data)[i] = (short)clamp(rint(number), -32768.0, 32767.0); return;
-    case kUint16: ((unsigned short*)data)[i] = (unsigned short)clamp(rint(number), 0.0, 65535.0); return;
-    case kInt32: ((int*)data)[i] = (int)clamp(rint(number), -2147483648.0, 2147483647.0); return;
-    case kUint32: ((u32*)data)[i] = (u32)clamp(rint(number), 0.0, 4294967295.0); return;
-    // The largest doubles below 2^63 and 2^64.
-    case kInt64: ((long long*)data)[i] = (long long)clamp(rint(number), -9223372036854775808.0, 9223372036854774784.0);
+    case kBfloat16:
+      ((unsigned short*)data)[i] = (unsigned short)encode_small(number, type);
       return;
-    case kUint64: ((u64*)data)[i] = (u64)clamp(rint(number), 0.0, 18446744073709549568.0); return;
-    case kBoolean: ((u8*)data)[i] = number != 0; return;
-    default: ((u8*)data)[i] = (u8)clamp(rint(number), 0.0, 255.0); return;
+    case kFp8E4m3:
+    case kFp8E5m2:
+      ((u8*)data)[i] = (u8)encode_small(number, type);
+      return;
+    case kFloat32:
+      ((float*)data)[i] = (float)number;
+      return;
+    case kFloat64:
+      ((double*)data)[i] = number;
+      return;
+    case kInt8:
+      ((signed char*)data)[i] = (signed char)clamp(rint(number), -128.0, 127.0);
+      return;
+    case kInt16:
+      ((short*)data)[i] = (short)clamp(rint(number), -32768.0, 32767.0);
+      return;
+    case kUint16:
+      ((unsigned short*)data)[i] = (unsigned short)clamp(rint(number), 0.0, 65535.0);
+      return;
+    case kInt32:
+      ((int*)data)[i] = (int)clamp(rint(number), -2147483648.0, 2147483647.0);
+      return;
+    case kUint32:
+      ((u32*)data)[i] = (u32)clamp(rint(number), 0.0, 4294967295.0);
+      return;
+    // The largest doubles below 2^63 and 2^64.
+    case kInt64:
+      ((long long*)data)[i] = (long long)clamp(rint(number), -9223372036854775808.0, 9223372036854774784.0);
+      return;
+    case kUint64:
+      ((u64*)data)[i] = (u64)clamp(rint(number), 0.0, 18446744073709549568.0);
+      return;
+    case kBoolean:
+      ((u8*)data)[i] = number != 0;
+      return;
+    default:
+      ((u8*)data)[i] = (u8)clamp(rint(number), 0.0, 255.0);
+      return;
   }
 }
 
@@ -136,7 +208,8 @@ __device__ inline void store_integer(void* data, u64 i, int type, long long numb
     store(data, i, type, (double)number);
 }
 
-// By kind: normal(mean low, deviation high), uniform [low, high), integers [low, high], indices [0, bound), constant low.
+// By kind: normal(mean low, deviation high), uniform [low, high), integers [low, high], indices [0, bound), constant
+// low.
 extern "C" __global__ void jitune_fill(void* data, u64 count, int type, int kind, double low, double high,
                                        long long bound, u64 seed) {
   const u64 step = (u64)gridDim.x * blockDim.x;
@@ -156,7 +229,8 @@ extern "C" __global__ void jitune_fill(void* data, u64 count, int type, int kind
           const u64 more = random_bits(~seed, i);
           u32 sum = 0;
 #pragma unroll 1
-          for (int part = 0; part < 64; part += 16) sum += (u32)((bits >> part) & 0xFFFF) + (u32)((more >> part) & 0xFFFF);
+          for (int part = 0; part < 64; part += 16)
+            sum += (u32)((bits >> part) & 0xFFFF) + (u32)((more >> part) & 0xFFFF);
           const double kDeviation = 53509.9;  // sqrt(8 * (2^32 - 1) / 12)
           store(data, i, type, low + high * (((double)sum - 262140.0) / kDeviation));
         }
@@ -169,19 +243,29 @@ extern "C" __global__ void jitune_fill(void* data, u64 count, int type, int kind
         store_integer(data, i, type, first + (long long)(values == 0 ? bits : bits % values));
         break;
       }
-      case kFillOnes: store(data, i, type, 1.0); break;
-      case kFillConstant: store(data, i, type, low); break;
-      default: store(data, i, type, 0.0); break;
+      case kFillOnes:
+        store(data, i, type, 1.0);
+        break;
+      case kFillConstant:
+        store(data, i, type, low);
+        break;
+      default:
+        store(data, i, type, 0.0);
+        break;
     }
   }
 }
 
 __device__ inline bool same_bytes(const u8* a, const u8* b, int bytes) {
   switch (bytes) {
-    case 1: return *a == *b;
-    case 2: return *(const unsigned short*)a == *(const unsigned short*)b;
-    case 4: return *(const u32*)a == *(const u32*)b;
-    case 8: return *(const u64*)a == *(const u64*)b;
+    case 1:
+      return *a == *b;
+    case 2:
+      return *(const unsigned short*)a == *(const unsigned short*)b;
+    case 4:
+      return *(const u32*)a == *(const u32*)b;
+    case 8:
+      return *(const u64*)a == *(const u64*)b;
   }
 #pragma unroll 1
   for (int i = 0; i < bytes; ++i)

@@ -167,7 +167,9 @@ bool Database::has_moved() const {
   return sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
 }
 
-bool Database::is_read_only() const { return sqlite3_db_readonly(connection_.get(), "main") == 1; }
+bool Database::is_read_only() const {
+  return sqlite3_db_readonly(connection_.get(), "main") == 1;
+}
 
 void Database::distrust_file() {
   for (const auto& [option, value] : {std::pair{SQLITE_DBCONFIG_DEFENSIVE, 1},

@@ -174,6 +174,26 @@ TEST_CASE("a database that can't be used stays as it is") {
   }
 }
 
+TEST_CASE("a newer database that can still be read is read and not written") {
+  TempDir home;
+  write_scale_kernel(home.path());
+  {
+    auto store = store::Store::open({.path = home / "x.db", .must_be_file = true});
+    REQUIRE(store);
+  }
+  query(home / "x.db", "pragma user_version=999");
+  const std::string before = sha256_hex(content(home / "x.db"));
+  CHECK(prewarm(home.path(), "list --database x.db", kNoGpu).exit_code == 0);
+  const ProgramResult written =
+      prewarm(home.path(), "compile scale.toml --arch sm_90 --problem T=half,n=4096 --database x.db", kNoGpu);
+  CHECK(written.exit_code == 5);
+  CHECK(contains(written.err, "newer jitune"));
+  const ProgramResult doctor = prewarm(home.path(), "doctor --database x.db", kNoGpu);
+  CHECK(doctor.exit_code == 5);
+  CHECK(contains(doctor.out, "newer jitune"));
+  CHECK(sha256_hex(content(home / "x.db")) == before);
+}
+
 TEST_CASE("reading commands make no database") {
   TempDir home;
   refused(home.path(), "list --database x.db", 5, {"there is no database at", "x.db", "jit-prewarm tune"});

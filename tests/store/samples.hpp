@@ -50,4 +50,8 @@ int64_t publish(store::Store& store, const key::TuningKey& key, const std::strin
 }  // namespace jitune::test
 
 /// REQUIREs that a Result holds a value, with its error when it does not.
-#define REQUIRE_OK(result) REQUIRE_MESSAGE((result).ok(), ((result).ok() ? std::string() : (result).error()))
+#define REQUIRE_OK(result)                                                                                   \
+  do {                                                                                                       \
+    const auto& required_result = (result);                                                                  \
+    REQUIRE_MESSAGE(required_result.ok(), (required_result.ok() ? std::string() : required_result.error())); \
+  } while (false)

@@ -49,7 +49,8 @@ int main(int argc, char** argv) try {
   for (std::string line; std::getline(maps, line);) nvrtc |= line.find("libnvrtc") != std::string::npos;
   const auto did = tuner.statistics();
   std::cout << saxpy.choice(problem) << "\nright result; " << did.compilations << " compilations, " << did.trials
-            << " trials, " << did.workers_started << " workers started, NVRTC " << (nvrtc ? "mapped" : "not mapped") << '\n';
+            << " trials, " << did.workers_started << " workers started, NVRTC " << (nvrtc ? "mapped" : "not mapped")
+            << '\n';
   return 0;
 } catch (const jitune::Error& error) {
   std::cerr << error.what() << '\n';

@@ -13,6 +13,7 @@
 #include "compile/nvrtc.hpp"
 #include "gpu/driver.hpp"
 #include "pool/pool.hpp"
+#include "store/schema.hpp"
 
 namespace jitune::prewarm {
 namespace {
@@ -169,6 +170,10 @@ void look_at_database(Report& report, Session& session) {
   if (!health) return bad(path + "\n" + health.error());
   if (health->quick_check != "ok")
     return bad(path + "\nis damaged (" + health->quick_check + "); move it away, jitune makes a new one");
+  if (health->schema > store::kSchemaVersion)
+    return bad(path + "\nis of a newer jitune (schema " + std::to_string(health->schema) + ", this one knows " +
+               std::to_string(store::kSchemaVersion) +
+               "): it is read but not written; use the newer jitune, or another file");
   json["usable"] = true;
   json.update({{"state", health->state},
                {"keys", health->keys},

@@ -46,7 +46,7 @@ constexpr const char* kSpaceExamples =
     "  jit-prewarm space gemm.toml --arch sm_90 --problem T=half,M=4096,N=4096,K=4096\n\n"
     "Counts the configs, says what each constraint rejects, shows the default config with its launch, and some "
     "samples.\n"
-    "A point that several constraints reject is counted with the first of them. Compiles and stores nothing.\n";
+    "A point that several constraints reject is counted with one of them. Compiles and stores nothing.\n";
 
 constexpr const char* kShowExamples =
     "Examples:\n"

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "apps/prewarm/text.hpp"
 #include "compile/nvrtc.hpp"
@@ -172,8 +174,9 @@ std::unique_ptr<store::Store> Session::open_store() {
 }
 
 std::string for_command_line(std::string text) {
-  for (const auto& [from, to] : {std::pair<std::string, std::string>{"Options::worker", "--worker"},
-                                 {"Options::nvrtc", "--nvrtc"}})
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"Options::worker", "--worker"},
+                                                                      {"Options::nvrtc", "--nvrtc"}};
+  for (const auto& [from, to] : kNames)
     for (size_t at = text.find(from); at != std::string::npos; at = text.find(from)) text.replace(at, from.size(), to);
   return text;
 }
