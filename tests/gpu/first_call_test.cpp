@@ -132,7 +132,7 @@ TEST_CASE("a config that loops for ever and one that writes to an illegal addres
           "  const int i = blockIdx.x * 256 + threadIdx.x;\n"
           "  if (MODE == 3) for (volatile int* p = (volatile int*)y; *p != 123456789;) {}\n"
           "  if (MODE == 5) y[(1ull << 40) + i] = 1;\n"
-          "  float v = 1;\n"
+          "  float v = n > 0 ? 1 : 2;  // not known to the compiler\n"
           "  for (int k = 0; k < (MODE == 2 ? 1 : 20000 * (MODE + 1)); ++k) v = v * 0.5f + 0.5f;\n"
           "  if (i < n) y[i] = v;\n}\n",
       .entry = "sometimes_bad<{MODE}>",
