@@ -240,6 +240,13 @@ TEST_CASE("no descriptors at all: no_worker") {
   CHECK(in_child(with_no_descriptors_at_all) == 0);
 }
 TEST_CASE("a host that closes our descriptors") {
+#ifdef __SANITIZE_THREAD__
+  constexpr bool kRacesAreReported = true;
+#else
+  constexpr bool kRacesAreReported = false;
+#endif
+  if (kRacesAreReported)
+    return test::skip("threads unwatched", "closing descriptors that a thread waits on is a race, here on purpose");
   CHECK(in_child(with_descriptors_closed_later) == 0);
 }
 
