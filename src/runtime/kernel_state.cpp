@@ -154,7 +154,7 @@ Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const
   key.heuristic = track == Track::heuristic;
   if (Plan* known = plans_.find(key); known != nullptr && !known->is_stale(may_tune ? track : Track::lookup))
     return *known;
-  Resolver resolver(*this, *driver, key.context, stream, problem, arguments, may_tune);
+  Resolver resolver(*this, *driver, stream, problem, arguments, may_tune);
   return *plans_.insert(resolver.resolve(key));
 }
 

@@ -57,7 +57,7 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
 /// Lives for one slow-path call.
 class Resolver {
  public:
-  Resolver(KernelState& kernel, const gpu::Driver& driver, CUcontext context, CUstream stream, const Problem& problem,
+  Resolver(KernelState& kernel, const gpu::Driver& driver, CUstream stream, const Problem& problem,
            std::span<const void* const> arguments, bool may_tune);
 
   /// Throws Error{no_runnable_config, not_prepared, bad_problem, launch_failed}.
@@ -83,7 +83,6 @@ class Resolver {
   TunerState& tuner_;
   std::shared_ptr<tune::Services> services_;
   const gpu::Driver& driver_;
-  CUcontext context_;
   CUstream stream_;
   const Problem& problem_;
   std::span<const void* const> arguments_;

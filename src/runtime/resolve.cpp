@@ -37,13 +37,12 @@ class RelaxedCapture {
 
 }  // namespace
 
-Resolver::Resolver(KernelState& kernel, const gpu::Driver& driver, CUcontext context, CUstream stream,
-                   const Problem& problem, std::span<const void* const> arguments, bool may_tune)
+Resolver::Resolver(KernelState& kernel, const gpu::Driver& driver, CUstream stream, const Problem& problem,
+                   std::span<const void* const> arguments, bool may_tune)
     : kernel_(kernel),
       tuner_(*kernel.tuner_),
       services_(tuner_.services()),
       driver_(driver),
-      context_(context),
       stream_(stream),
       problem_(problem),
       arguments_(arguments),
