@@ -27,7 +27,7 @@ struct device_ptr {
 };
 
 /// The values of one problem, in fixed slots: names were looked up when it was made, so a launch handles no strings.
-/// A value type, cheap to copy (some 300 bytes, no allocation). Made by Kernel::problem; fits that kernel only.
+/// A value type, cheap to copy (some 250 bytes, no allocation). Made by Kernel::problem; fits that kernel only.
 class JITUNE_API Problem {
  public:
   static constexpr size_t kMaxValues = 16;
@@ -43,18 +43,19 @@ class JITUNE_API Problem {
   }
 
   friend bool operator==(const Problem& a, const Problem& b) {
-    return a.kernel_ == b.kernel_ && a.count_ == b.count_ && a.values_ == b.values_;
+    return a.kernel_ == b.kernel_ && a.count_ == b.count_ && a.kinds_ == b.kinds_ && a.values_ == b.values_;
   }
 
  private:
   friend class UntypedKernel;
   friend class runtime::KernelState;
-  const void* kernel_ = nullptr;               // identity only, never followed
-  std::weak_ptr<runtime::KernelState> names_;  // for set()
-  std::array<int64_t, kMaxValues> values_{};   // integers, bools and numbers of words
-  std::array<uint8_t, kMaxValues> kinds_{};    // 0: not set yet
+  const void* kernel_ = nullptr;              // identity only, never followed
+  uint64_t hash_ = 0;                         // of the three below, kept by set()
+  std::array<uint8_t, kMaxValues> kinds_{};   // 0: not set yet
+  std::array<int64_t, kMaxValues> values_{};  // integers, bools and numbers of words
   uint8_t count_ = 0;
   std::optional<Track> track_;
+  std::weak_ptr<runtime::KernelState> names_;  // for set()
 };
 
 /// The type of one launch argument, as far as it can be checked against a definition.

@@ -1,6 +1,7 @@
 #include "runtime/kernel_state.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "gpu/driver.hpp"
@@ -77,16 +78,17 @@ void KernelState::set(Problem& problem, const char* name, const Value& value) {
     raise(ErrorCode::bad_problem, std::string("there is no problem value '") + name + "'; it has: " + names);
   }
   const auto slot = static_cast<size_t>(found - known.begin());
-  if (!value.is_word()) {
+  if (value.is_word()) {
+    const std::lock_guard lock(mutex_);
+    const auto word = std::find(words_.begin(), words_.end(), value.as_word());
+    problem.values_[slot] = word - words_.begin();
+    problem.kinds_[slot] = kWord;
+    if (word == words_.end()) words_.push_back(value.as_word());
+  } else {
     problem.values_[slot] = value.as_int();
     problem.kinds_[slot] = value.is_bool() ? kBool : kInt;
-    return;
   }
-  const std::lock_guard lock(mutex_);
-  const auto word = std::find(words_.begin(), words_.end(), value.as_word());
-  problem.values_[slot] = word - words_.begin();
-  problem.kinds_[slot] = kWord;
-  if (word == words_.end()) words_.push_back(value.as_word());
+  problem.hash_ = PlanKey::hash_of(problem.values_, problem.kinds_, problem.count_);
 }
 
 space::ProblemValues KernelState::values_of(const Problem& problem) {
@@ -112,12 +114,6 @@ space::ProblemValues KernelState::values_of(const Problem& problem) {
   return values;
 }
 
-Track KernelState::track_of(const Problem& problem) const {
-  const auto& settings = tuner_->settings();
-  if (settings.always_heuristic) return Track::heuristic;
-  return problem.track_.value_or(settings.options.track);
-}
-
 void KernelState::check_usable(const Problem& problem) const {
   if (!tuner_->is_open()) raise(ErrorCode::lifetime, "it is used after its Tuner was destroyed; keep the Tuner longer");
   if (is_forked_child())
@@ -127,8 +123,34 @@ void KernelState::check_usable(const Problem& problem) const {
                                                              : "the Problem was made by another kernel");
 }
 
+/// The current context's number; 0 when none is current.
+uint64_t KernelState::context_number(const gpu::Driver& driver) noexcept {
+  if (driver.cuCtxGetId != nullptr) {
+    unsigned long long number = 0;
+    return driver.cuCtxGetId(nullptr, &number) == CUDA_SUCCESS ? number : 0;
+  }
+  CUcontext context = nullptr;  // drivers older than 12.0: the pointer must do
+  return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? reinterpret_cast<uintptr_t>(context) : 0;
+}
+
+/// The plan of a problem that was seen before in the current context, if it is still the one to launch.
+Plan* KernelState::known_plan(const Problem& problem, bool may_tune) const noexcept {
+  const gpu::Driver* driver = driver_.load(std::memory_order_acquire);
+  if (problem.kernel_ != this || driver == nullptr || !tuner_->is_open() || is_forked_child()) return nullptr;
+  const Track track = track_of(problem);
+  const bool heuristic = track == Track::heuristic;
+  const uint64_t context = context_number(*driver);
+  Plan* plan = plans_.find(PlanKey::mix(problem.hash_, context, heuristic), [&](const PlanKey& key) {
+    // What no Problem of this kernel sets is zero in both.
+    return key.context == context && key.heuristic == heuristic && key.kinds == problem.kinds_ &&
+           std::memcmp(key.values.data(), problem.values_.data(), sizeof(int64_t) * problem.count_) == 0;
+  });
+  return plan == nullptr || plan->is_stale(may_tune ? track : Track::lookup) ? nullptr : plan;
+}
+
 Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const void* const> arguments,
                         bool may_tune) {
+  if (Plan* known = known_plan(problem, may_tune)) return *known;
   check_usable(problem);
   const gpu::Driver* driver = driver_.load(std::memory_order_acquire);
   if (driver == nullptr) {
@@ -138,18 +160,18 @@ Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const
     driver_.store(driver, std::memory_order_release);
   }
   PlanKey key;
-  const CUresult code = driver->cuCtxGetCurrent(&key.context);
+  CUcontext current = nullptr;
+  const CUresult code = driver->cuCtxGetCurrent(&current);
   if (code != CUDA_SUCCESS) raise(ErrorCode::launch_failed, driver->describe("asking for the current context", code));
-  if (key.context == nullptr)
+  if (current == nullptr)
     raise(ErrorCode::launch_failed,
           "no CUDA context is current on this thread; call cudaSetDevice or cuCtxSetCurrent before the launch");
+  key.context = context_number(*driver);
   key.values = problem.values_;
+  key.kinds = problem.kinds_;
   key.count = problem.count_;
-  // Kinds are part of a problem's identity: 1, true and the first word share a number.
-  for (size_t i = 0; i < key.count; ++i) {
+  for (size_t i = 0; i < key.count; ++i)
     if (problem.kinds_[i] == kUnset) (void)values_of(problem);  // throws, naming the value
-    key.values[i] = static_cast<int64_t>(static_cast<uint64_t>(problem.values_[i]) * 4 + problem.kinds_[i]);
-  }
   const Track track = track_of(problem);
   key.heuristic = track == Track::heuristic;
   if (Plan* known = plans_.find(key); known != nullptr && !known->is_stale(may_tune ? track : Track::lookup))
@@ -159,20 +181,32 @@ Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const
 }
 
 void KernelState::launch(CUstream stream, const Problem& problem, std::span<const void* const> arguments) {
+  Plan* chosen = known_plan(problem, true);
+  if (chosen != nullptr && chosen->is_plain() && arguments.size() == caller_args_) [[likely]] {
+    const CUresult code = chosen->launch_plain(stream, arguments);
+    if (code != CUDA_SUCCESS) raise_launch(code, "launching with config " + chosen->choice().config);
+    chosen->count_miss();
+    tuner_->launches.add(1);
+    return;
+  }
   if (arguments.size() != caller_args_)
     raise(ErrorCode::bad_arguments, std::to_string(arguments.size()) + " arguments were given, it takes " +
                                         std::to_string(caller_args_) +
                                         ": buffers and scalars, in the definition's order");
-  Plan& chosen = plan(stream, problem, arguments, true);
-  const auto launched = chosen.launch(stream, arguments);
+  if (chosen == nullptr) chosen = &plan(stream, problem, arguments, true);
+  const auto launched = chosen->launch(stream, arguments);
   if (launched.needs_memory)
     raise(
         ErrorCode::not_prepared,
         "the stream is being captured and this kernel has no scratch memory for it yet; call prepare with this stream "
         "before the capture");
-  if (launched.code != CUDA_SUCCESS)
-    raise(ErrorCode::launch_failed, driver_.load(std::memory_order_relaxed)->describe(launched.what, launched.code));
-  tuner_->launches.fetch_add(1, std::memory_order_relaxed);
+  if (launched.code != CUDA_SUCCESS) raise_launch(launched.code, launched.what);
+  chosen->count_miss();
+  tuner_->launches.add(1);
+}
+
+void KernelState::raise_launch(CUresult code, const std::string& what) const {
+  raise(ErrorCode::launch_failed, driver_.load(std::memory_order_relaxed)->describe(what, code));
 }
 
 void KernelState::set_symbol(const std::string& name, const void* data, size_t bytes) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "jitune/kernel.hpp"
+#include "runtime/modules.hpp"
 #include "runtime/plan_table.hpp"
 #include "runtime/tuner_state.hpp"
 #include "space/instance.hpp"
@@ -40,7 +41,14 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
 
  private:
   friend class Resolver;
-  Track track_of(const Problem& problem) const;
+  static uint64_t context_number(const gpu::Driver& driver) noexcept;
+  Plan* known_plan(const Problem& problem, bool may_tune) const noexcept;
+  [[noreturn]] void raise_launch(CUresult code, const std::string& what) const;
+  Track track_of(const Problem& problem) const noexcept {
+    const auto& settings = tuner_->settings();
+    if (settings.always_heuristic) return Track::heuristic;
+    return problem.track_ ? *problem.track_ : settings.options.track;
+  }
   void check_usable(const Problem& problem) const;
 
   std::shared_ptr<TunerState> tuner_;
@@ -48,6 +56,7 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   size_t caller_args_ = 0;
   std::atomic<const gpu::Driver*> driver_{nullptr};
   PlanTable plans_;
+  Modules modules_;
   std::mutex mutex_;  // of what follows
   std::vector<std::string> words_;
   std::map<std::string, std::string, std::less<>> symbols_;  // set_symbol's latest data

@@ -13,10 +13,11 @@ constexpr size_t kInlineMaps = 8;
 
 }  // namespace
 
-uint64_t PlanKey::hash() const noexcept {
-  uint64_t h = reinterpret_cast<uintptr_t>(context) * 0x9E3779B97F4A7C15u + (heuristic ? 1 : 0);
+uint64_t PlanKey::hash_of(const std::array<int64_t, Problem::kMaxValues>& values,
+                          const std::array<uint8_t, Problem::kMaxValues>& kinds, size_t count) noexcept {
+  uint64_t h = 0;
   for (size_t i = 0; i < count; ++i) {
-    h = (h ^ static_cast<uint64_t>(values[i])) * 0xBF58476D1CE4E5B9u;
+    h = (h ^ static_cast<uint64_t>(values[i])) * 0xBF58476D1CE4E5B9u + kinds[i];
     h ^= h >> 29;
   }
   return h;
@@ -24,14 +25,15 @@ uint64_t PlanKey::hash() const noexcept {
 
 Plan::Plan(Making making)
     : key_(making.key),
-      driver_(making.driver),
-      module_(std::move(making.module)),
-      geometry_(making.geometry),
-      choice_(std::move(making.choice)),
       provisional_(making.provisional),
       track_(making.track),
+      driver_(making.driver),
+      function_(making.module ? making.module->function() : nullptr),
+      geometry_(making.geometry),
+      misses_(making.counts_misses ? std::make_unique<StripedCounter<8>>() : nullptr),
+      choice_(std::move(making.choice)),
+      module_(std::move(making.module)),
       look_again_(Clock::now() + kLookAgain) {
-  module_.keep();  // a captured graph may hold the function for as long as the context lives
   std::vector<size_t> caller_index(making.args.size(), 0);
   size_t callers = 0;
   for (size_t i = 0; i < making.args.size(); ++i) {
@@ -57,6 +59,16 @@ Plan::Plan(Making making)
     if (arg.pass) parameters_.push_back({Parameter::From::caller, caller_index[i]});
   }
   encoded_.resize(maps_.size());
+  plain_ = zeroed_.empty() && !geometry_.cooperative && !geometry_.programmatic_dependent &&
+           geometry_.cluster[0] == 0 && parameters_.size() == callers;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    plain_ = plain_ && parameters_[i].from == Parameter::From::caller && parameters_[i].index == i;
+}
+
+long long Plan::take_misses() {
+  if (misses_ == nullptr) return 0;
+  const long long now = misses_->sum();
+  return now - misses_taken_.exchange(now, std::memory_order_relaxed);
 }
 
 Plan::Launched Plan::scratch_for(CUstream stream, bool may_allocate, const std::vector<CUdeviceptr>*& buffers) {
@@ -131,7 +143,7 @@ Plan::Launched Plan::launch_any(CUstream stream, std::span<const void* const> ar
     const CUresult code = driver_->cuMemsetD8Async(address, 0, zeroed.bytes, stream);
     if (code != CUDA_SUCCESS) return {code, false, "zeroing an output"};
   }
-  const CUresult code = gpu::launch(*driver_, module_.function(), geometry_, stream, params);
+  const CUresult code = gpu::launch(*driver_, function_, geometry_, stream, params);
   return {code, false, code == CUDA_SUCCESS ? "" : "launching with config " + choice_.config};
 }
 
@@ -149,7 +161,7 @@ Plan::Launched Plan::reserve(CUstream stream) {
 gpu::Trouble Plan::set_symbol(const std::string& name, const void* data, size_t bytes) {
   CUdeviceptr address = 0;
   size_t size = 0;
-  if (auto trouble = module_.symbol(name, address, size)) return trouble;
+  if (auto trouble = module_->symbol(name, address, size)) return trouble;
   if (size != bytes)
     return {CUDA_ERROR_INVALID_VALUE,
             "symbol '" + name + "' has " + std::to_string(size) + " bytes, " + std::to_string(bytes) + " were given"};

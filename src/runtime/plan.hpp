@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,19 +17,29 @@
 #include "gpu/module.hpp"
 #include "jitune/kernel.hpp"
 #include "jitune/tuner.hpp"
+#include "runtime/striped_counter.hpp"
 #include "space/instance.hpp"
 
 namespace jitune::runtime {
 
 /// What a plan is found by: a context and the values of a problem.
 struct PlanKey {
-  CUcontext context = nullptr;
+  uint64_t context = 0;  ///< the driver's number for it, since pointers recycle
   std::array<int64_t, Problem::kMaxValues> values{};
+  std::array<uint8_t, Problem::kMaxValues> kinds{};  ///< 1, true and the first word share a number
   uint8_t count = 0;
   bool heuristic = false;  ///< the default config was asked for, whatever is stored
 
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
-  uint64_t hash() const noexcept;
+  uint64_t hash() const noexcept { return mix(hash_of(values, kinds, count), context, heuristic); }
+
+  /// The part of the hash that a Problem keeps.
+  static uint64_t hash_of(const std::array<int64_t, Problem::kMaxValues>& values,
+                          const std::array<uint8_t, Problem::kMaxValues>& kinds, size_t count) noexcept;
+  static uint64_t mix(uint64_t values_hash, uint64_t context, bool heuristic) noexcept {
+    const uint64_t h = (values_hash ^ (context * 2 + (heuristic ? 1 : 0))) * 0x9E3779B97F4A7C15u;
+    return h ^ (h >> 32);
+  }
 };
 
 /// All that a launch of one problem needs, in memory. Launching is safe from many threads at once.
@@ -37,23 +48,40 @@ class Plan {
   struct Making {
     PlanKey key;
     const gpu::Driver* driver = nullptr;
-    gpu::Module module;
+    std::shared_ptr<gpu::Module> module;  ///< null only where nothing is launched
     space::Geometry geometry;
     std::vector<space::ArgSpec> args;
     Choice choice;
     bool provisional = false;     ///< someone else tunes this key: look again after a while
     Track track = Track::lookup;  ///< how far it went for its config; lookup where it could not tune
+    bool counts_misses = false;   ///< its launches are counted: no winner was found
   };
   explicit Plan(Making making);
 
-  /// Enqueues prologue and kernel on `stream`. `arguments`: as UntypedKernel::launch. A stream that is being captured
-  /// gets no allocation: `needs_memory` tells why nothing was launched.
+  /// Whether a launch is nothing but cuLaunchKernel with the caller's own arguments.
+  bool is_plain() const { return plain_; }
+
+  /// For plain plans. Takes no lock, allocates nothing and writes nothing that other threads read.
+  CUresult launch_plain(CUstream stream, std::span<const void* const> arguments) const {
+    return driver_->cuLaunchKernel(function_, geometry_.grid[0], geometry_.grid[1], geometry_.grid[2],
+                                   geometry_.block[0], geometry_.block[1], geometry_.block[2], geometry_.shared_bytes,
+                                   stream, const_cast<void**>(arguments.data()), nullptr);
+  }
+
+  /// Enqueues prologue and kernel on `stream`, for any plan. `arguments`: as UntypedKernel::launch. A stream that is
+  /// being captured gets no allocation: `needs_memory` tells why nothing was launched.
   struct Launched {
     CUresult code = CUDA_SUCCESS;
     bool needs_memory = false;
     std::string what;
   };
   Launched launch(CUstream stream, std::span<const void* const> arguments);
+
+  /// For misses only: counts a launch; and how many were counted since this was asked last.
+  void count_miss() noexcept {
+    if (misses_ != nullptr) misses_->add(1);
+  }
+  long long take_misses();
 
   /// Allocates scratch memory for launches on `stream`.
   Launched reserve(CUstream stream);
@@ -64,8 +92,12 @@ class Plan {
   const PlanKey& key() const { return key_; }
   const Choice& choice() const { return choice_; }
 
+  /// Makes the next launch look again: there may be a better config now.
+  void supersede() noexcept { superseded_.store(true, std::memory_order_relaxed); }
+
   /// Whether a launch on `track` should look for a better config than this plan's.
-  bool is_stale(Track track) const {
+  bool is_stale(Track track) const noexcept {
+    if (superseded_.load(std::memory_order_relaxed)) return true;
     if (provisional_ && Clock::now() >= look_again_) return true;
     if (track == Track::tune) return track_ == Track::lookup && choice_.source == Choice::Source::default_config;
     return track == Track::retune && track_ != Track::retune;
@@ -95,14 +127,19 @@ class Plan {
   bool encode(size_t index, CUdeviceptr base, CUtensorMap& map, Launched& launched);
   Launched scratch_for(CUstream stream, bool may_allocate, const std::vector<CUdeviceptr>*& buffers);
 
-  PlanKey key_;
-  const gpu::Driver* driver_;
-  gpu::Module module_;
-  space::Geometry geometry_;
-  Choice choice_;
+  PlanKey key_;  // from here on in the order in which a launch reads them
+  std::atomic<bool> superseded_{false};
   bool provisional_;
+  bool plain_ = false;
   Track track_;
+  const gpu::Driver* driver_;
+  CUfunction function_;
+  space::Geometry geometry_;
+  std::unique_ptr<StripedCounter<8>> misses_;
+  Choice choice_;
+  std::shared_ptr<gpu::Module> module_;
   Clock::time_point look_again_;
+  std::atomic<long long> misses_taken_{0};
   std::vector<Parameter> parameters_;
   std::vector<Zeroed> zeroed_;
   std::vector<TensorMap> maps_;

@@ -3,51 +3,50 @@
 #include <utility>
 
 namespace jitune::runtime {
-namespace {
 
-void place(std::vector<Plan*>& slots, Plan* plan) {
-  size_t at = plan->key().hash() & (slots.size() - 1);
-  while (slots[at] != nullptr && !(slots[at]->key() == plan->key())) at = (at + 1) & (slots.size() - 1);
-  slots[at] = plan;
+/// False when it replaced a plan.
+bool PlanTable::place(Table& table, Plan* plan) {
+  const uint64_t hash = plan->key().hash();
+  for (size_t at = hash & table.mask;; at = (at + 1) & table.mask) {
+    Slot& slot = table.slots[at];
+    const Plan* known = slot.plan.load(std::memory_order_relaxed);
+    if (known != nullptr && !(known->key() == plan->key())) continue;
+    if (known == nullptr) slot.hash = hash;
+    slot.plan.store(plan, std::memory_order_release);
+    return known == nullptr;
+  }
 }
 
-}  // namespace
-
 PlanTable::PlanTable() {
-  tables_.push_back(std::make_unique<const Slots>(8, nullptr));
-  slots_.store(tables_.back().get(), std::memory_order_release);
+  tables_.push_back(std::make_unique<Table>(8));
+  table_.store(tables_.back().get(), std::memory_order_release);
 }
 
 PlanTable::~PlanTable() = default;
 
-Plan* PlanTable::find(const PlanKey& key) const noexcept {
-  const Slots& slots = *slots_.load(std::memory_order_acquire);
-  for (size_t at = key.hash() & (slots.size() - 1); slots[at] != nullptr; at = (at + 1) & (slots.size() - 1))
-    if (slots[at]->key() == key) return slots[at];
-  return nullptr;
-}
-
 Plan* PlanTable::insert(std::unique_ptr<Plan> plan) {
   const std::lock_guard lock(mutex_);
-  const Slots& old = *slots_.load(std::memory_order_relaxed);
-  size_t used = 1;
-  for (Plan* each : old) used += each != nullptr ? 1 : 0;
-  auto fresh = std::make_unique<Slots>(used * 2 > old.size() ? old.size() * 2 : old.size(), nullptr);
-  for (Plan* each : old)
-    if (each != nullptr) place(*fresh, each);
+  Table* table = table_.load(std::memory_order_relaxed);
+  if ((used_ + 1) * 2 > table->mask + 1) {
+    auto larger = std::make_unique<Table>((table->mask + 1) * 2);
+    for (size_t at = 0; at <= table->mask; ++at)
+      if (Plan* each = table->slots[at].plan.load(std::memory_order_relaxed); each != nullptr) place(*larger, each);
+    table = larger.get();
+    tables_.push_back(std::move(larger));
+    table_.store(table, std::memory_order_release);
+  }
   Plan* added = plan.get();
-  place(*fresh, added);
   plans_.push_back(std::move(plan));
-  tables_.push_back(std::move(fresh));
-  slots_.store(tables_.back().get(), std::memory_order_release);
+  if (place(*table, added)) ++used_;
   return added;
 }
 
 std::vector<Plan*> PlanTable::all() const {
   const std::lock_guard lock(mutex_);
   std::vector<Plan*> plans;
-  for (Plan* each : *slots_.load(std::memory_order_relaxed))
-    if (each != nullptr) plans.push_back(each);
+  const Table& table = *table_.load(std::memory_order_relaxed);
+  for (size_t at = 0; at <= table.mask; ++at)
+    if (Plan* each = table.slots[at].plan.load(std::memory_order_relaxed); each != nullptr) plans.push_back(each);
   return plans;
 }
 

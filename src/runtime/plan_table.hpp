@@ -9,14 +9,27 @@
 
 namespace jitune::runtime {
 
-/// The plans of a kernel. Finding one takes no lock: readers see an immutable table; adding copies it. Replaced tables
-/// and plans are kept until the kernel ends, since a reader may still hold them and a captured graph the function.
+/// The plans of a kernel. Finding one takes no lock and writes nothing: slots are filled in place and tables only grow.
+/// Outgrown tables and replaced plans are kept until the kernel ends, since a reader may still hold them and a captured
+/// graph the function; tables double, so that all outgrown ones together are no larger than the one in use.
 class PlanTable {
  public:
   PlanTable();
   ~PlanTable();
 
-  Plan* find(const PlanKey& key) const noexcept;
+  /// The plan with this hash for which `fits(const PlanKey&)` holds, or null.
+  template <class Fits>
+  Plan* find(uint64_t hash, Fits fits) const noexcept {
+    const Table& table = *table_.load(std::memory_order_acquire);
+    for (size_t at = hash & table.mask;; at = (at + 1) & table.mask) {
+      Plan* plan = table.slots[at].plan.load(std::memory_order_acquire);
+      if (plan == nullptr) return nullptr;
+      if (table.slots[at].hash == hash && fits(plan->key())) return plan;
+    }
+  }
+  Plan* find(const PlanKey& key) const noexcept {
+    return find(key.hash(), [&](const PlanKey& other) { return other == key; });
+  }
 
   /// Adds a plan, or replaces the one with its key. Returns the plan.
   Plan* insert(std::unique_ptr<Plan> plan);
@@ -25,10 +38,21 @@ class PlanTable {
   std::vector<Plan*> all() const;
 
  private:
-  using Slots = std::vector<Plan*>;  // open addressing, a power of two, at most half full
-  std::atomic<const Slots*> slots_;
+  struct Slot {
+    uint64_t hash = 0;  // written before the plan is, and never again
+    std::atomic<Plan*> plan{nullptr};
+  };
+  struct Table {
+    explicit Table(size_t size) : mask(size - 1), slots(std::make_unique<Slot[]>(size)) {}
+    size_t mask;
+    std::unique_ptr<Slot[]> slots;  // open addressing, a power of two, at most half full
+  };
+  static bool place(Table& table, Plan* plan);
+
+  std::atomic<Table*> table_;
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<const Slots>> tables_;
+  size_t used_ = 0;
+  std::vector<std::unique_ptr<Table>> tables_;
   std::vector<std::unique_ptr<Plan>> plans_;
 };
 

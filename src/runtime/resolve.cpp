@@ -254,15 +254,17 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
   Plan::Making making;
   making.key = key;
   making.driver = &driver_;
-  if (auto trouble = making.module.load(driver_, artifact.cubin, artifact.lowered_name)) return trouble.message;
+  auto loaded = kernel_.modules_.get(driver_, key.context, artifact);
+  if (loaded.trouble) return loaded.trouble.message;
+  making.module = loaded.module;
 
   space::KernelFacts facts{artifact.regs, artifact.static_smem_bytes, artifact.local_bytes, 1};
   auto geometry = instance_->geometry(answer.config, facts);
   if (!geometry) return geometry.error();
-  if (auto trouble = making.module.prepare(*geometry)) return trouble.message;
+  if (auto trouble = kernel_.modules_.prepare(*making.module, *geometry)) return trouble.message;
   if (instance_->launch_pattern().find("kernel.") != std::string::npos) {
     // Occupancy is known only now; the grid may depend on it.
-    if (auto trouble = making.module.facts(*geometry, facts)) return trouble.message;
+    if (auto trouble = making.module->facts(*geometry, facts)) return trouble.message;
     geometry = instance_->geometry(answer.config, facts);
     if (!geometry) return geometry.error();
   }

@@ -36,7 +36,7 @@ std::string Tuner::database() const {
 
 Tuner::Statistics Tuner::statistics() const {
   Statistics statistics;
-  statistics.launches = state_->launches;
+  statistics.launches = state_->launches.sum();
   statistics.compilations = state_->compilations;
   statistics.trials = state_->trials;
   statistics.hits = state_->hits;

@@ -9,12 +9,13 @@
 #include "tune/compiler.hpp"
 
 namespace jitune::runtime {
+
+std::atomic<bool> detail::forked{false};
+
 namespace {
 
-std::atomic<bool> forked{false};
-
 void watch_forks() {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { detail::forked.store(true); });
   (void)registered;
 }
 
@@ -33,10 +34,6 @@ tune::ServiceOptions service_options(const Settings& settings, Log& log) {
 }
 
 }  // namespace
-
-bool is_forked_child() noexcept {
-  return forked.load(std::memory_order_relaxed);
-}
 
 TunerState::TunerState(Settings settings)
     : settings_(std::move(settings)), log_(settings_.options.log, settings_.threshold, settings_.log_keys) {

@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "runtime/environment.hpp"
+#include "runtime/striped_counter.hpp"
 #include "space/device.hpp"
 #include "tune/services.hpp"
 
@@ -40,7 +41,8 @@ class TunerState {
   bool begin_tuning(const std::string& key_sha256);
   void end_tuning(const std::string& key_sha256);
 
-  std::atomic<long long> launches{0}, hits{0}, misses{0}, trials{0}, compilations{0};
+  StripedCounter<64> launches;
+  std::atomic<long long> hits{0}, misses{0}, trials{0}, compilations{0};
 
  private:
   Settings settings_;
@@ -52,7 +54,13 @@ class TunerState {
   std::set<std::string> tuning_;
 };
 
+namespace detail {
+extern std::atomic<bool> forked;
+}
+
 /// Whether this process is a fork of the one that loaded jitune: it must not touch connections, workers or CUDA.
-bool is_forked_child() noexcept;
+inline bool is_forked_child() noexcept {
+  return detail::forked.load(std::memory_order_relaxed);
+}
 
 }  // namespace jitune::runtime

@@ -1,5 +1,7 @@
+#include <atomic>
 #include <functional>
 #include <sstream>
+#include <thread>
 
 #include "jitune/jitune.hpp"
 #include "runtime/environment.hpp"
@@ -100,8 +102,68 @@ TEST_CASE("plans are found by context, values and track; a replaced plan's table
   key.heuristic = true;
   CHECK(table.find(key) == nullptr);
   key.heuristic = false;
-  key.context = reinterpret_cast<CUcontext>(0x1000);
+  key.context = 0x1000;
   CHECK(table.find(key) == nullptr);
+}
+
+TEST_CASE("plans can be found while others are added and replaced") {
+  runtime::PlanTable table;
+  table.insert(plan_for(0));
+  std::atomic<bool> done{false};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i)
+    readers.emplace_back([&] {
+      runtime::PlanKey key;
+      key.count = 1;
+      while (!done.load()) {
+        for (int64_t value = 0; value < 64; ++value) {
+          key.values[0] = value;
+          const runtime::Plan* found = table.find(key);
+          if (found != nullptr) CHECK(found->key().values[0] == value);
+        }
+        key.values[0] = 0;
+        CHECK(table.find(key) != nullptr);  // what was there stays to be found while tables grow
+      }
+    });
+  for (int round = 0; round < 3; ++round)
+    for (int64_t value = 0; value < 300; ++value) table.insert(plan_for(value));
+  done = true;
+  for (auto& reader : readers) reader.join();
+  CHECK(table.all().size() == 300);
+}
+
+TEST_CASE("1, true and the first word are different problems, and so are values that differ in their highest bits") {
+  runtime::PlanTable table;
+  runtime::PlanKey key;
+  key.count = 1;
+  key.values[0] = 1;
+  auto add = [&](uint8_t kind, int64_t value) {
+    runtime::Plan::Making making;
+    making.key = key;
+    making.key.kinds[0] = kind;
+    making.key.values[0] = value;
+    return table.insert(std::make_unique<runtime::Plan>(std::move(making)));
+  };
+  const auto* number = add(1, 1);
+  const auto* boolean = add(2, 1);
+  const auto* large = add(1, 1 + (int64_t{1} << 62));
+  key.kinds[0] = 1;
+  CHECK(table.find(key) == number);
+  key.kinds[0] = 2;
+  CHECK(table.find(key) == boolean);
+  CHECK(large != number);
+  CHECK(table.all().size() == 3);
+}
+
+TEST_CASE("launches by many threads are all counted") {
+  runtime::StripedCounter<8> counter;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 12; ++i)
+    threads.emplace_back([&] {
+      for (int k = 0; k < 1000; ++k) counter.add(1);
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(counter.sum() == 12000);
 }
 
 TEST_CASE("a signature that does not fit the args is refused, naming the first arg that differs") {
