@@ -1,6 +1,7 @@
 #include "base/worker_start.hpp"
 
 #include <fcntl.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -41,6 +42,14 @@ Result<WorkerPipes> start_worker(int parent_pid) {
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);  // a crash is told by its signal; a core of NVRTC is hundreds of megabytes
   return pipes;
+}
+
+void fix_addresses(char** argv) {
+  const int now = ::personality(0xffffffff);
+  if (now < 0 || (now & ADDR_NO_RANDOMIZE) != 0) return;
+  if (::personality(static_cast<unsigned long>(now | ADDR_NO_RANDOMIZE)) < 0) return;
+  // Only a change that the kernel has taken leads to a second start: never to a third.
+  if ((::personality(0xffffffff) & ADDR_NO_RANDOMIZE) != 0) ::execv("/proc/self/exe", argv);
 }
 
 }  // namespace jitune

@@ -16,4 +16,8 @@ struct WorkerPipes {
 /// sends stray output to stderr, writes no core. Fails when the parent is gone already.
 Result<WorkerPipes> start_worker(int parent_pid);
 
+/// Starts this program again without address randomisation, so that NVRTC's heap lies at the same place in all compile
+/// workers. Returns when it is off already, or can't be turned off (a sandbox that forbids it).
+void fix_addresses(char** argv);
+
 }  // namespace jitune

@@ -67,7 +67,8 @@ Json to_json(const Request& request) {
           {"options", to_json(spec.options)},
           {"arch", spec.arch},
           {"nvrtc_path", request.nvrtc_path},
-          {"toolkit_include_dirs", to_json(request.toolkit_include_dirs)}};
+          {"toolkit_include_dirs", to_json(request.toolkit_include_dirs)},
+          {"header_directory", request.header_directory}};
 }
 
 Result<Request> request_from_json(const Json& json) {
@@ -81,6 +82,7 @@ Result<Request> request_from_json(const Json& json) {
   spec.defines_before_includes = wire::get_bool(json, "defines_before_includes");
   spec.arch = wire::get_string(json, "arch");
   request.nvrtc_path = wire::get_string(json, "nvrtc_path");
+  request.header_directory = wire::get_string(json, "header_directory");
   if (spec.entry.empty() || spec.arch.empty()) return Failure{"a compile request lacks 'entry' or 'arch'"};
   const std::array<std::pair<const char*, std::vector<std::string>*>, 4> lists{
       {{"include_dirs", &spec.include_dirs},
@@ -112,6 +114,7 @@ Json to_json(const Artifact& artifact) {
           {"local_bytes", artifact.local_bytes},
           {"spill_bytes", artifact.spill_bytes},
           {"compile_ms", artifact.compile_ms},
+          {"headers", artifact.headers},
           {"log", artifact.log}};
 }
 
@@ -127,6 +130,7 @@ Result<Artifact> artifact_from_json(const Json& json) {
   artifact.local_bytes = wire::get_int(json, "local_bytes");
   artifact.spill_bytes = wire::get_int(json, "spill_bytes");
   artifact.compile_ms = wire::get_double(json, "compile_ms");
+  artifact.headers = wire::get_string(json, "headers");
   artifact.log = shorten_log(wire::get_string(json, "log"));
   if (wire::get_string(json, "cubin_sha256") != sha256_hex(artifact.cubin))
     return Failure{"a cubin was damaged on its way from the worker (its SHA-256 differs)"};

@@ -14,6 +14,7 @@ struct Request {
   space::BuildSpec spec;
   std::string nvrtc_path;                         ///< absolute; the worker must use this one and no other
   std::vector<std::string> toolkit_include_dirs;  ///< added after the author's own
+  std::string header_directory;  ///< where precompiled headers are shared; "" when few configs of this kernel come
 };
 
 enum class Status : uint8_t { ok, error, timeout, crash };
@@ -31,7 +32,8 @@ struct Artifact {
   int64_t local_bytes = 0;  ///< per thread; stack frame of the kernel
   int64_t spill_bytes = 0;  ///< spill stores + spill loads as ptxas counts them
   double compile_ms = 0;
-  std::string log;  ///< NVRTC's log, or a crashed worker's last words; at most 16 KiB, the cut marked
+  std::string headers;  ///< `plain`; `made` or `used` a precompiled header; why it could not be used. Never stored
+  std::string log;      ///< NVRTC's log, or a crashed worker's last words; at most 16 KiB, the cut marked
 };
 
 Json to_json(const Request& request);

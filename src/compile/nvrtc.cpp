@@ -8,6 +8,8 @@
 
 #include "base/clock.hpp"
 #include "base/dynamic_library.hpp"
+#include "base/hash.hpp"
+#include "compile/header_reuse.hpp"
 #include "compile/ptxas.hpp"
 #include "compile/source.hpp"
 #include "compile/std_headers.hpp"
@@ -30,6 +32,9 @@ struct Functions {
   decltype(&nvrtcGetProgramLog) log = nullptr;
   decltype(&nvrtcGetCUBINSize) cubin_size = nullptr;
   decltype(&nvrtcGetCUBIN) cubin = nullptr;
+  // From 12.8 on; older headers don't declare them.
+  nvrtcResult (*pch_status)(nvrtcProgram) = nullptr;
+  nvrtcResult (*set_pch_heap)(size_t) = nullptr;
 };
 
 template <class F>
@@ -53,8 +58,12 @@ const char* bind_all(const DynamicLibrary& library, Functions& f) {
   if (!bind(library, "nvrtcGetProgramLog", f.log)) return "nvrtcGetProgramLog";
   if (!bind(library, "nvrtcGetCUBINSize", f.cubin_size)) return "nvrtcGetCUBINSize";
   if (!bind(library, "nvrtcGetCUBIN", f.cubin)) return "nvrtcGetCUBIN";
+  bind(library, "nvrtcGetPCHCreateStatus", f.pch_status);
+  bind(library, "nvrtcSetPCHHeapSize", f.set_pch_heap);
   return nullptr;
 }
+
+constexpr size_t kHeaderHeapBytes = size_t{512} << 20;
 
 /// One nvrtcProgram, destroyed with the object.
 struct Program {
@@ -106,6 +115,22 @@ std::vector<std::string> options_for(const Request& request, bool no_cache) {
   return options;
 }
 
+/// Takes what NVRTC says of a precompiled header out of a log, for it is no matter of the author's, and returns it.
+std::string take_header_remarks(std::string& log) {
+  std::string kept, remarks;
+  for (size_t begin = 0; begin < log.size();) {
+    const size_t end = std::min(log.find('\n', begin), log.size() - 1) + 1;
+    const std::string line = log.substr(begin, end - begin);
+    begin = end;
+    (line.find("precompiled header") == std::string::npos ? kept : remarks) += line;
+  }
+  constexpr std::string_view kHint = "Remark: The warnings can be suppressed";  // stands below any warning
+  const size_t first = kept.find_first_not_of(" \n");
+  if (!remarks.empty() && (first == std::string::npos || kept.compare(first, kHint.size(), kHint) == 0)) kept.clear();
+  log = std::move(kept);
+  return remarks;
+}
+
 void preload_builtins(const std::filesystem::path& library) {
   // NVRTC opens its builtins by bare name. Once loaded from the right folder, that name is found whatever the
   // search path says. Without the file the compile itself tells what is missing.
@@ -143,9 +168,33 @@ struct Nvrtc::State {
     return headers;
   }
 
+  HeaderReuse reuse;
+
+  /// What the headers' meaning depends on: texts, folders, options, and where this NVRTC lies in memory.
+  std::string header_key(const Request& request, const std::string& head);
   Artifact attempt(const Request& request, nvrtcResult& result);
+  Artifact attempt(const Request& request, const HeaderReuse::Plan& plan, nvrtcResult& result);
+  void settle_headers(const Program& program, const HeaderReuse::Plan& plan, Artifact& artifact);
   void take_result(const Program& program, const Request& request, const std::string& log, Artifact& artifact) const;
 };
+
+/// After a compile: hands on the precompiled header that it made, or finds out that one was not taken.
+void Nvrtc::State::settle_headers(const Program& program, const HeaderReuse::Plan& plan, Artifact& artifact) {
+  using Mode = HeaderReuse::Plan::Mode;
+  artifact.headers = "plain";
+  if (plan.mode == Mode::plain) return;
+  const std::string remarks = take_header_remarks(artifact.log);
+  if (plan.mode == Mode::make) {
+    const nvrtcResult made = f.pch_status(program.handle);
+    HeaderReuse::settle(plan, made == NVRTC_SUCCESS);
+    artifact.headers =
+        made == NVRTC_SUCCESS ? "made" : "not made: " + (remarks.empty() ? f.error_string(made) : remarks);
+  } else {
+    const bool used = remarks.find(": using precompiled header file") != std::string::npos;
+    artifact.headers = used ? "used" : "not used: " + remarks;
+    if (!used) reuse.refuse(plan);
+  }
+}
 
 /// Fills in cubin, symbol and resources after a successful compile.
 void Nvrtc::State::take_result(const Program& program, const Request& request, const std::string& log,
@@ -183,15 +232,57 @@ void Nvrtc::State::take_result(const Program& program, const Request& request, c
   artifact.status = Status::ok;
 }
 
+std::string Nvrtc::State::header_key(const Request& request, const std::string& head) {
+  FieldHasher hasher;
+  hasher.field("head", head).field("source_name", request.spec.source_name);
+  for (const std::string& option : options_for(request, knows_no_cache)) {
+    const std::string_view name =
+        std::string_view(option).substr(std::min<size_t>(option.find_first_not_of('-'), option.size()));
+    if (!name.starts_with("maxrregcount")) hasher.field("option", option);  // works on the code alone
+  }
+  for (const MemoryHeader& header : headers_for(request))
+    hasher.field("header", header.name).field("text", header.text);
+  hasher.field("nvrtc", static_cast<long long>(reinterpret_cast<intptr_t>(f.compile)));
+  return hasher.finish();
+}
+
+/// With a precompiled header where there is one or one is to be made, and plainly where that brings any trouble.
 Artifact Nvrtc::State::attempt(const Request& request, nvrtcResult& result) {
+  HeaderReuse::Plan plan;
+  if (!request.header_directory.empty() && f.pch_status != nullptr && f.set_pch_heap != nullptr) {
+    const std::string head = split_source(request.spec).head;
+    if (!head.empty()) plan = reuse.plan(request.header_directory, header_key(request, head));
+  }
+  Artifact artifact = attempt(request, plan, result);
+  if (plan.mode == HeaderReuse::Plan::Mode::plain || result == NVRTC_SUCCESS) return artifact;
+  Artifact plainly = attempt(request, HeaderReuse::Plan{}, result);
+  if (result == NVRTC_SUCCESS) {
+    plainly.headers = "not usable: " + artifact.log;
+    reuse.refuse(plan);
+  }
+  return plainly;
+}
+
+Artifact Nvrtc::State::attempt(const Request& request, const HeaderReuse::Plan& plan, nvrtcResult& result) {
+  using Mode = HeaderReuse::Plan::Mode;
   Artifact artifact;
-  const std::string source = specialise(request.spec);
+  std::string source;
+  if (plan.mode == Mode::plain) {
+    source = specialise(request.spec);
+  } else {
+    const SourceParts parts = split_source(request.spec);
+    source = parts.head + "#pragma nv_hdrstop\n" + parts.rest;
+  }
   std::vector<const char*> names, texts, options;
   for (const MemoryHeader& header : headers_for(request)) {
     names.push_back(header.name.c_str());
     texts.push_back(header.text.c_str());
   }
-  const std::vector<std::string> option_texts = options_for(request, knows_no_cache);
+  std::vector<std::string> option_texts = options_for(request, knows_no_cache);
+  // NVRTC warns of the #line after the header stop, which does not touch what it makes.
+  if (plan.mode != Mode::plain) option_texts.emplace_back("--diag-suppress=20283");
+  if (plan.mode == Mode::make) option_texts.push_back("--create-pch=" + plan.path);
+  if (plan.mode == Mode::use) option_texts.push_back("--use-pch=" + plan.path);
   options.reserve(option_texts.size());
   for (const std::string& option : option_texts) options.push_back(option.c_str());
 
@@ -206,6 +297,7 @@ Artifact Nvrtc::State::attempt(const Request& request, nvrtcResult& result) {
   result = f.compile(program.handle, static_cast<int>(options.size()), options.data());
   const std::string log = program.log();
   artifact.log = without_ptxas_info(log);
+  settle_headers(program, plan, artifact);
   if (result == NVRTC_SUCCESS) {
     take_result(program, request, log, artifact);
   } else if (artifact.log.empty()) {
@@ -231,6 +323,8 @@ Result<std::unique_ptr<Nvrtc>> Nvrtc::load(const std::string& path) {
                    " (11.2 or newer is needed)"};
   if (state.f.version(&state.major, &state.minor) != NVRTC_SUCCESS)
     return Failure{"'" + path + "' does not tell its version"};
+  // Address space only. The default, 256 MB, is just enough for CUB's block-wide half.
+  if (state.f.set_pch_heap != nullptr) state.f.set_pch_heap(kHeaderHeapBytes);
   // Unloading NVRTC is not safe on every version; it stays for the life of the process.
   library->keep();
   return nvrtc;

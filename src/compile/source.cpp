@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace jitune::compile {
@@ -108,32 +109,41 @@ std::string line_directive(size_t number, const std::string& name) {
   return out + "\"\n";
 }
 
-}  // namespace
+/// The source in the order in which NVRTC gets it. The parts joined are the text but for the #line before `block`.
+struct Pieces {
+  std::string type_headers, block, defines, code;
+};
 
-std::string specialise(const space::BuildSpec& spec) {
+Pieces take_apart(const space::BuildSpec& spec) {
   std::string_view source = spec.source_text;
   if (source.starts_with("\xEF\xBB\xBF")) source.remove_prefix(3);  // no compiler takes a byte order mark in mid-file
 
-  std::string head;
-  for (const std::string& header : spec.headers) head += "#include <" + header + ">\n";
-  std::string defines;
+  Pieces pieces;
+  for (const std::string& header : spec.headers) pieces.type_headers += "#include <" + header + ">\n";
   for (const auto& [name, value] : spec.defines) {
     // The source may bring a value of its own for a build without jitune; the config's is the one that counts.
-    defines += "#undef " + name + "\n#define " + name + " " + value + "\n";
+    pieces.defines += "#undef " + name + "\n#define " + name + " " + value + "\n";
   }
-
   const size_t split = spec.defines_before_includes ? 0 : end_of_includes(source);
-  std::string out = std::move(head);
-  if (split > 0) {
-    out += line_directive(1, spec.source_name);
-    out += source.substr(0, split);
-    if (out.back() != '\n') out += '\n';
-  }
-  out += defines;
+  pieces.block = source.substr(0, split);
+  if (split > 0 && pieces.block.back() != '\n') pieces.block += '\n';
   const auto lines = static_cast<size_t>(std::count(source.begin(), source.begin() + static_cast<long>(split), '\n'));
-  out += line_directive(lines + 1, spec.source_name);
-  out += source.substr(split);
-  return out;
+  pieces.code = line_directive(lines + 1, spec.source_name);
+  pieces.code += source.substr(split);
+  return pieces;
+}
+
+}  // namespace
+
+std::string specialise(const space::BuildSpec& spec) {
+  const Pieces pieces = take_apart(spec);
+  const std::string line = pieces.block.empty() ? "" : line_directive(1, spec.source_name);
+  return pieces.type_headers + line + pieces.block + pieces.defines + pieces.code;
+}
+
+SourceParts split_source(const space::BuildSpec& spec) {
+  Pieces pieces = take_apart(spec);
+  return {pieces.type_headers + pieces.block, pieces.defines + pieces.code};
 }
 
 }  // namespace jitune::compile

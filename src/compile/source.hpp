@@ -11,4 +11,12 @@ namespace jitune::compile {
 /// definition asks for it). #line directives keep the author's line numbers in messages.
 std::string specialise(const space::BuildSpec& spec);
 
+/// The same text in two parts: up to the end of the include block, which is equal for all configs of a kernel unless
+/// its type words need other headers, and what comes after. `head` is empty when nothing is included there, and has no
+/// #line, before which NVRTC makes no precompiled header: lines are right again from `rest` on.
+struct SourceParts {
+  std::string head, rest;
+};
+SourceParts split_source(const space::BuildSpec& spec);
+
 }  // namespace jitune::compile

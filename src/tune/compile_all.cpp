@@ -8,6 +8,7 @@ namespace jitune::tune {
 namespace {
 
 constexpr size_t kMaxConfigs = 1'000'000;
+constexpr size_t kAlike = 4;  // from here on precompiled headers pay even on one worker
 
 }  // namespace
 
@@ -36,7 +37,7 @@ Result<CompileReport> compile_all(Services& services, const CompileAllRequest& r
   auto compiler = services.compiler();
   if (!compiler) return compiler.failure();
   const int spawned_before = (*compiler)->spawned();
-  Compiler::Stream stream(**compiler);
+  Compiler::Stream stream(**compiler, configs.size() >= kAlike);
   const size_t ahead = 4 * static_cast<size_t>((*compiler)->width());
   size_t next = 0;
   while (next < configs.size() || stream.pending() > 0) {

@@ -132,8 +132,19 @@ void Compiler::keep(const Compiled& compiled) {
     options_.log->warning("store_write", compiled.job.kernel, "an artifact could not be stored: " + put.error(), "put");
 }
 
+std::string Compiler::header_directory() {
+  if (!options_.reuse_headers) return "";
+  std::call_once(headers_once_, [this] {
+    headers_ = compile::HeaderDirectory::make();
+    if (!headers_) options_.log->debug("no_header_reuse", "", "no directory for precompiled headers could be made");
+  });
+  return headers_ ? headers_->path() : "";
+}
+
 uint64_t Compiler::start(CompileJob job, bool retry, std::function<void(Compiled)> done) {
-  compile::Request request{job.spec, options_.nvrtc.path, options_.nvrtc.include_dirs};
+  compile::Request request{job.spec, options_.nvrtc.path, options_.nvrtc.include_dirs, {}};
+  // After a crash nothing is left that could have caused it but the config itself.
+  if (job.many_alike && !retry) request.header_directory = header_directory();
   Json message = compile::to_json(request);
   return pool_->submit(std::move(message), options_.timeout,
                        [this, job = std::move(job), retry, done = std::move(done)](pool::Reply reply) mutable {
@@ -151,6 +162,8 @@ void Compiler::finish(CompileJob job, bool retry, pool::Reply reply, std::functi
   }
   ++compilations_;
   auto artifact = to_artifact(reply);
+  if (artifact.headers.starts_with("not "))
+    options_.log->debug("header_reuse", job.kernel, "precompiled header " + artifact.headers);
   if (artifact.status == compile::Status::crash && !retry) {
     options_.log->debug("compile_retry", job.kernel, space::short_text(job.config) + ": " + artifact.log);
     start(std::move(job), true, std::move(done));
@@ -176,7 +189,7 @@ Compiled Compiler::compile_here(CompileJob job) {
     else
       here_ = std::move(*loaded);
   }
-  if (here_) artifact = here_->compile({job.spec, options_.nvrtc.path, options_.nvrtc.include_dirs});
+  if (here_) artifact = here_->compile({job.spec, options_.nvrtc.path, options_.nvrtc.include_dirs, {}});
   ++compilations_;
   Compiled compiled{std::move(job), {}, false, false};
   compiled.artifact = to_row(compiled.job, std::move(artifact));
@@ -205,7 +218,8 @@ struct Compiler::Stream::State {
   bool abandoned = false;
 };
 
-Compiler::Stream::Stream(Compiler& compiler) : compiler_(compiler), state_(std::make_shared<State>()) {}
+Compiler::Stream::Stream(Compiler& compiler, bool many_alike)
+    : compiler_(compiler), many_alike_(many_alike), state_(std::make_shared<State>()) {}
 
 Compiler::Stream::~Stream() {
   std::vector<uint64_t> requests;
@@ -218,6 +232,7 @@ Compiler::Stream::~Stream() {
 }
 
 void Compiler::Stream::submit(CompileJob job) {
+  job.many_alike |= many_alike_;
   {
     const std::lock_guard lock(state_->mutex);
     ++state_->pending;

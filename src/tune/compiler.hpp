@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/clock.hpp"
+#include "compile/header_reuse.hpp"
 #include "compile/nvrtc.hpp"
 #include "key/key.hpp"
 #include "pool/pool.hpp"
@@ -24,6 +25,7 @@ struct CompileJob {
   space::BuildSpec spec;
   key::SourceHash source;
   key::BuildKey build;
+  bool many_alike = false;  ///< more configs of this kernel follow: reading its headers once for all of them pays
 };
 
 /// Makes the job of one config of an instance.
@@ -48,6 +50,7 @@ class Compiler {
     compile::NvrtcFile nvrtc;
     int width = 1;
     std::chrono::milliseconds timeout{60000};
+    bool reuse_headers = true;  ///< precompile headers where several configs of a kernel are compiled
     store::Store* store = nullptr;
     Log* log = nullptr;
   };
@@ -61,7 +64,8 @@ class Compiler {
   /// Compilations in flight, delivered as they finish, in any order. Destroying it cancels the rest.
   class Stream {
    public:
-    explicit Stream(Compiler& compiler);
+    /// `many_alike`: several configs of one kernel will be submitted.
+    explicit Stream(Compiler& compiler, bool many_alike = false);
     ~Stream();
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
@@ -74,6 +78,7 @@ class Compiler {
     friend class Compiler;
     struct State;
     Compiler& compiler_;
+    const bool many_alike_;
     std::shared_ptr<State> state_;
   };
 
@@ -87,6 +92,7 @@ class Compiler {
 
  private:
   std::optional<Compiled> from_store(const CompileJob& job);
+  std::string header_directory();  ///< "" when there is none
   uint64_t start(CompileJob job, bool retry, std::function<void(Compiled)> done);
   void finish(CompileJob job, bool retry, pool::Reply reply, std::function<void(Compiled)> done);
   Compiled compile_here(CompileJob job);
@@ -94,6 +100,8 @@ class Compiler {
 
   Options options_;
   std::unique_ptr<pool::Pool> pool_;
+  std::once_flag headers_once_;
+  std::unique_ptr<compile::HeaderDirectory> headers_;
   std::mutex here_mutex_;
   std::unique_ptr<compile::Nvrtc> here_;
   std::atomic<int> compilations_{0};

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   }
   if (argc < 3) return usage();
   const std::string kind = argv[1];
+  if (kind == "compile") jitune::fix_addresses(argv);
   std::string nvrtc_path;
   for (int i = 2; i + 1 < argc; ++i) {
     constexpr char kNvrtc[] = "--nvrtc=";

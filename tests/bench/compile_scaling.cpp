@@ -1,0 +1,364 @@
+// How compiling scales: jitune's compile workers (pool, frames, store and all) beside bare NVRTC in threads of one
+// process and in bare forked processes that do nothing else; and what precompiled headers save. Needs NVRTC, no GPU.
+// Every way starts warm (NVRTC loaded, one small compile done), takes the next config from one counter, and says
+// --no-cache. Run from the repository's root.
+#include <dlfcn.h>
+#include <nvrtc.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <new>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "compile/nvrtc.hpp"
+#include "compile/source.hpp"
+#include "compile/std_headers.hpp"
+#include "jitune/definition.hpp"
+#include "pool/pool.hpp"
+#include "space/device.hpp"
+#include "space/instance.hpp"
+#include "tune/compiler.hpp"
+
+namespace {
+
+using namespace jitune;
+
+[[noreturn]] void stop(const std::string& text) {
+  std::fprintf(stderr, "compile_scaling: %s\n", text.c_str());
+  std::exit(1);
+}
+
+template <class T>
+T take(Result<T> result, const char* what) {
+  if (!result) stop(std::string(what) + ": " + result.error());
+  return std::move(result).value();
+}
+
+// Bare NVRTC ----------------------------------------------------------------------------------------------------------
+
+/// NVRTC and nothing else: what a program that calls it by hand does.
+class BareNvrtc {
+ public:
+  explicit BareNvrtc(const compile::NvrtcFile& file) : file_(file) {
+    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(file.path).parent_path()))
+      if (entry.path().filename().string().starts_with("libnvrtc-builtins.so"))
+        ::dlopen(entry.path().c_str(), RTLD_NOW | RTLD_GLOBAL);
+    library_ = ::dlopen(file.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library_ == nullptr) stop(::dlerror());
+  }
+
+  void compile(const space::BuildSpec& spec) const {
+    const std::string source = compile::specialise(spec);
+    std::vector<std::string> options{"--gpu-architecture=" + spec.arch, "-default-device", "--ptxas-options=-v",
+                                     "--no-cache", "--std=c++17"};
+    for (const std::string& dir : spec.include_dirs) options.push_back("-I" + dir);
+    for (const std::string& dir : file_.include_dirs) options.push_back("-I" + dir);
+    options.insert(options.end(), spec.options.begin(), spec.options.end());
+    std::vector<const char*> names, texts, option_texts;
+    const auto headers = compile::std_headers(spec.include_dirs, file_.include_dirs, true);
+    for (const auto& header : headers) {
+      names.push_back(header.name.c_str());
+      texts.push_back(header.text.c_str());
+    }
+    for (const std::string& option : options) option_texts.push_back(option.c_str());
+    nvrtcProgram program = nullptr;
+    call<decltype(nvrtcCreateProgram)>("nvrtcCreateProgram")(
+        &program, source.c_str(), spec.source_name.c_str(), static_cast<int>(names.size()), texts.data(), names.data());
+    call<decltype(nvrtcAddNameExpression)>("nvrtcAddNameExpression")(program, spec.entry.c_str());
+    const nvrtcResult result = call<decltype(nvrtcCompileProgram)>("nvrtcCompileProgram")(
+        program, static_cast<int>(option_texts.size()), option_texts.data());
+    size_t size = 0;
+    call<decltype(nvrtcGetCUBINSize)>("nvrtcGetCUBINSize")(program, &size);
+    if (result != NVRTC_SUCCESS || size == 0) stop("a config does not compile: " + spec.entry);
+    std::string cubin(size, '\0');
+    call<decltype(nvrtcGetCUBIN)>("nvrtcGetCUBIN")(program, cubin.data());
+    call<decltype(nvrtcDestroyProgram)>("nvrtcDestroyProgram")(&program);
+  }
+
+ private:
+  template <class F>
+  F* call(const char* name) const {
+    auto* function = reinterpret_cast<F*>(::dlsym(library_, name));
+    if (function == nullptr) stop(std::string("NVRTC lacks ") + name);
+    return function;
+  }
+  const compile::NvrtcFile& file_;
+  void* library_ = nullptr;
+};
+
+/// Shared between the processes of one measurement.
+struct Board {
+  std::atomic<int> ready{0}, next{0}, done{0};
+  std::atomic<bool> go{false};
+};
+
+space::BuildSpec warm_up_spec(const std::string& arch) {
+  space::BuildSpec spec;
+  spec.source_text = "extern \"C\" __global__ void warm_up() {}\n";
+  spec.source_name = "warm_up.cu";
+  spec.entry = "warm_up";
+  spec.arch = arch;
+  return spec;
+}
+
+void work(const BareNvrtc& nvrtc, const std::vector<tune::CompileJob>& jobs, int count, Board& board) {
+  nvrtc.compile(warm_up_spec(jobs.front().spec.arch));
+  ++board.ready;
+  while (!board.go) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  for (int i; (i = board.next++) < count;) nvrtc.compile(jobs[static_cast<size_t>(i)].spec);
+  ++board.done;
+}
+
+/// Seconds for `count` configs on `processes` forked processes of `threads` threads each.
+double run_bare(const compile::NvrtcFile& file, const std::vector<tune::CompileJob>& jobs, int count, int processes,
+                int threads) {
+  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) stop("no shared memory");
+  auto* board = new (memory) Board;
+  std::vector<pid_t> children;
+  for (int p = 0; p < processes; ++p) {
+    const pid_t pid = ::fork();
+    if (pid < 0) stop("no process can be forked");
+    if (pid == 0) {
+      const BareNvrtc nvrtc(file);
+      std::vector<std::thread> pool;
+      for (int t = 1; t < threads; ++t) pool.emplace_back([&] { work(nvrtc, jobs, count, *board); });
+      work(nvrtc, jobs, count, *board);
+      for (std::thread& thread : pool) thread.join();
+      ::_exit(0);
+    }
+    children.push_back(pid);
+  }
+  const int workers = processes * threads;
+  const auto settled = Clock::now() + std::chrono::seconds(60);
+  while (board->ready < workers && Clock::now() < settled) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto start = Clock::now();
+  board->go = true;
+  bool good = true;
+  for (const pid_t pid : children) {
+    int status = 0;
+    good &= ::waitpid(pid, &status, 0) == pid && status == 0;
+  }
+  const double seconds = ms_since(start) / 1000;
+  if (!good || board->done != workers) stop("a bare process failed");
+  ::munmap(memory, sizeof(Board));
+  return seconds;
+}
+
+// jitune
+// ----------------------------------------------------------------------------------------------------------------
+
+struct Measured {
+  double seconds = 0;
+  double resident_mb = 0;  ///< the largest worker's, at most
+  std::map<std::string, int> headers;
+};
+
+/// The largest peak of resident memory among this process's children.
+double largest_child_mb() {
+  double largest = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream list(task.path() / "children");
+    for (std::string pid; list >> pid;) {
+      std::ifstream status("/proc/" + pid + "/status");
+      for (std::string line; std::getline(status, line);)
+        if (line.starts_with("VmHWM:")) largest = std::max(largest, std::atof(line.c_str() + 6) / 1024);
+    }
+  }
+  return largest;
+}
+
+Measured run_jitune(const compile::NvrtcFile& file, const std::string& worker,
+                    const std::vector<tune::CompileJob>& jobs, int count, int width, bool reuse_headers) {
+  Log log;
+  store::Store::OpenOptions memory;
+  memory.log = &log;
+  const auto store = take(store::Store::open(memory), "store");
+  tune::Compiler::Options options;
+  options.worker = worker;
+  options.nvrtc = file;
+  options.width = width;
+  options.reuse_headers = reuse_headers;
+  options.store = store.get();
+  options.log = &log;
+  tune::Compiler compiler(options);
+  compiler.warm_up(width);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  Measured measured;
+  const auto start = Clock::now();
+  tune::Compiler::Stream stream(compiler, true);
+  for (int i = 0; i < count; ++i) stream.submit(jobs[static_cast<size_t>(i)]);
+  for (int i = 0; i < count; ++i) {
+    const auto compiled = stream.next(Clock::now() + std::chrono::minutes(5));
+    if (!compiled || compiled->from_store || compiled->artifact.status != "ok")
+      stop("a config does not compile: " + (compiled ? compiled->artifact.log : "no answer"));
+  }
+  measured.seconds = ms_since(start) / 1000;
+  measured.resident_mb = largest_child_mb();
+  if (compiler.spawned() != width) std::printf("  (jitune started %d workers, not %d)\n", compiler.spawned(), width);
+  return measured;
+}
+
+// What is compiled
+// ------------------------------------------------------------------------------------------------------
+
+/// `count` jobs over the space of a definition in a fixed random order, each with a build key of its own.
+std::vector<tune::CompileJob> make_jobs(const KernelDefinition& definition, const space::ProblemValues& problem,
+                                        const std::string& arch, const std::string& build, size_t count) {
+  const auto model = space::Model::make(definition);
+  const auto instance = take(space::Instance::bind(model, problem, *space::nominal_device(arch)), "problem");
+  const key::SourceHash source{sha256_hex(definition.name), {}, {}};
+  std::vector<space::Config> configs = instance.space().list(100'000);
+  std::mt19937_64 random(1);
+  std::shuffle(configs.begin(), configs.end(), random);
+  std::vector<tune::CompileJob> jobs;
+  for (size_t i = 0; i < count; ++i) {
+    jobs.push_back(take(tune::make_job(instance, configs[i % configs.size()], source, build), "config"));
+    jobs.back().build.sha256 = sha256_hex(jobs.back().build.sha256 + std::to_string(i));
+  }
+  std::printf("%s: %zu configs\n", definition.name.c_str(), configs.size());
+  return jobs;
+}
+
+KernelDefinition cub_kernel() {
+  KernelDefinition kernel;
+  kernel.name = "block_sum";
+  kernel.source_text =
+      "#include <cuda_fp16.h>\n#include <cub/block/block_reduce.cuh>\n"
+      "template <int ITEMS> __global__ void block_sum(float* out, const __half* in, int n) {\n"
+      "  using Reduce = cub::BlockReduce<float, BLOCK>;\n  __shared__ typename Reduce::TempStorage storage;\n"
+      "  float sum = 0;\n  const int first = blockIdx.x * BLOCK * ITEMS + threadIdx.x;\n"
+      "#pragma unroll\n  for (int i = 0; i < ITEMS; ++i)\n"
+      "    if (first + i * BLOCK < n) sum += __half2float(in[first + i * BLOCK]);\n"
+      "  sum = Reduce(storage).Sum(sum);\n  if (threadIdx.x == 0) out[blockIdx.x] = sum;\n}\n";
+  kernel.entry = "block_sum<{ITEMS}>";
+  kernel.problem = {"n"};
+  kernel.params = {{"BLOCK", {64, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024}}, {"ITEMS", {1, 2, 4, 8, 16}}};
+  kernel.launch = {.grid = {"ceil_div(n, BLOCK * ITEMS)"}, .block = {"BLOCK"}};
+  kernel.args = {out("out", "float", "ceil_div(n, 64)"), in("in", "half", "n"), scalar("n", "int", "n")};
+  kernel.defaults = {{.config = {{"BLOCK", "256"}, {"ITEMS", "4"}}}};
+  return kernel;
+}
+
+struct Settings {
+  std::vector<int> widths{1, 2, 4, 8, 12, 16};
+  std::vector<int> header_widths{1, 8};
+  std::vector<int> header_configs{4, 8, 24};
+  int per_worker = 24;
+  int most_in_threads = 96;  ///< threads stop scaling early, and their rate is known long before
+  std::string part = "all", nvrtc, arch = "sm_90";
+};
+
+std::vector<int> numbers(const std::string& text) {
+  std::vector<int> list;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) list.push_back(std::atoi(word.c_str()));
+  return list;
+}
+
+Settings parse(int argc, char** argv) {
+  Settings settings;
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    const size_t equals = option.find('=');
+    const std::string name = option.substr(0, equals),
+                      value = equals == std::string::npos ? "" : option.substr(equals + 1);
+    if (name == "--widths")
+      settings.widths = numbers(value);
+    else if (name == "--header-widths")
+      settings.header_widths = numbers(value);
+    else if (name == "--header-configs")
+      settings.header_configs = numbers(value);
+    else if (name == "--per-worker")
+      settings.per_worker = std::atoi(value.c_str());
+    else if (name == "--part")
+      settings.part = value;
+    else if (name == "--nvrtc")
+      settings.nvrtc = value;
+    else if (name == "--arch")
+      settings.arch = value;
+    else
+      stop(
+          "usage: compile_scaling [--part=all|scaling|headers] [--widths=1,2,4] [--per-worker=24] "
+          "[--header-widths=1,8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
+  }
+  return settings;
+}
+
+void scaling(const Settings& settings, const compile::NvrtcFile& file, const std::string& worker) {
+  const int most = *std::max_element(settings.widths.begin(), settings.widths.end());
+  const auto jobs = make_jobs(load("kernels_src/gemm.toml"), {{"T", "half"}, {"M", 4096}, {"N", 4096}, {"K", 4096}},
+                              settings.arch, file.build, static_cast<size_t>(most * settings.per_worker));
+  std::printf(
+      "configs per second, %d configs a worker (threads: at most %d in all); share: jitune / bare processes\n"
+      "width  threads  bare processes  jitune  share  jitune with precompiled headers  worker MB\n",
+      settings.per_worker, settings.most_in_threads);
+  double one_process = 0, worst = 1e9;
+  for (const int width : settings.widths) {
+    const int count = width * settings.per_worker;
+    const int in_threads = std::max(width, std::min(count, settings.most_in_threads));
+    const double processes = count / run_bare(file, jobs, count, width, 1);
+    const Measured plain = run_jitune(file, worker, jobs, count, width, false);
+    const double threads = in_threads / run_bare(file, jobs, in_threads, 1, width);
+    const Measured headers = run_jitune(file, worker, jobs, count, width, true);
+    if (one_process == 0) one_process = processes / width;
+    worst = std::min(worst, count / plain.seconds / processes);
+    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %31.2f  %9.0f\n", width, threads, processes, count / plain.seconds,
+                count / plain.seconds / processes, count / headers.seconds,
+                std::max(plain.resident_mb, headers.resident_mb));
+    std::fflush(stdout);
+  }
+  std::printf("worst share %.3f (target 0.95); one bare process: %.1f ms a config\n", worst, 1000 / one_process);
+}
+
+void headers(const Settings& settings, const compile::NvrtcFile& file, const std::string& worker) {
+  const int widest = *std::max_element(settings.header_widths.begin(), settings.header_widths.end());
+  const int most = *std::max_element(settings.header_configs.begin(), settings.header_configs.end());
+  const auto jobs =
+      make_jobs(cub_kernel(), {{"n", 1 << 20}}, settings.arch, file.build, static_cast<size_t>(widest * most));
+  std::printf(
+      "a kernel that includes cub and cuda_fp16: seconds per config and worker (target 2.5 times)\n"
+      "width  configs a worker   plain  precompiled  ratio  worker MB plain  precompiled\n");
+  for (const int width : settings.header_widths)
+    for (const int each : settings.header_configs) {
+      // Plainly every config costs the same: more than 8 of them would only take time.
+      const int plain_each = std::min(each, 8);
+      const Measured plain = run_jitune(file, worker, jobs, width * plain_each, width, false);
+      const Measured with = run_jitune(file, worker, jobs, width * each, width, true);
+      const double slow = plain.seconds / plain_each, fast = with.seconds / each;
+      std::printf("%5d  %16d  %6.3f  %11.3f  %5.2f  %15.0f  %11.0f\n", width, each, slow, fast, slow / fast,
+                  plain.resident_mb, with.resident_mb);
+      std::fflush(stdout);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Settings settings = parse(argc, argv);
+  const char* home = std::getenv("CUDA_HOME");
+  const auto search = compile::find_nvrtc({settings.nvrtc, home == nullptr ? "" : home, "", {".deps/cuda"}});
+  if (search.found.empty()) stop(compile::explain_missing(search));
+  const compile::NvrtcFile& file = search.found.front();
+  const std::string worker = take(pool::find_worker("", ""), "worker");
+  std::printf("NVRTC %s, %u cores, worker %s\n", file.build.c_str(), std::thread::hardware_concurrency(),
+              worker.c_str());
+  const auto start = Clock::now();
+  if (settings.part != "headers") scaling(settings, file, worker);
+  if (settings.part != "scaling") headers(settings, file, worker);
+  std::printf("%.0f s in all\n", ms_since(start) / 1000);
+  return 0;
+}
