@@ -38,6 +38,8 @@ class JITUNE_API Tuner {
     long long trials = 0;        ///< configs run for tuning
     long long hits = 0;          ///< problems answered by a stored winner
     long long misses = 0;        ///< problems for which none was stored
+    long long stalls = 0;        ///< calls that had to look up, compile or tune before they could launch
+    double stall_ms = 0;         ///< what these took in all
     int workers_started = 0;
   };
   Statistics statistics() const;

@@ -28,16 +28,26 @@ std::shared_ptr<runtime::TunerState> must_be_open(std::shared_ptr<runtime::Tuner
 }  // namespace
 
 UntypedKernel::UntypedKernel(Tuner& tuner, KernelDefinition definition)
-    : state_(std::make_shared<runtime::KernelState>(must_be_open(tuner.state_, definition), std::move(definition))) {}
+    : state_(std::make_shared<runtime::KernelState>(must_be_open(tuner.state_, definition), std::move(definition))) {
+  tuner.state_->add(state_);
+}
 
 UntypedKernel::UntypedKernel(Tuner& tuner, KernelDefinition definition, std::span<const ArgumentType> signature)
     : UntypedKernel(tuner, std::move(definition)) {
   runtime::check_signature(state_->model().name(), state_->model().definition().args, signature);
 }
 
-UntypedKernel::~UntypedKernel() = default;
+UntypedKernel::~UntypedKernel() {
+  if (state_) state_->end();
+}
 UntypedKernel::UntypedKernel(UntypedKernel&&) noexcept = default;
-UntypedKernel& UntypedKernel::operator=(UntypedKernel&&) noexcept = default;
+UntypedKernel& UntypedKernel::operator=(UntypedKernel&& other) noexcept {
+  if (this != &other) {
+    if (state_) state_->end();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
 
 const std::string& UntypedKernel::name() const {
   return state_->model().name();

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iomanip>
+#include <sstream>
 #include <utility>
 
 #include "gpu/driver.hpp"
 #include "runtime/signature.hpp"
+#include "space/definition_json.hpp"
 
 namespace jitune::runtime {
 namespace {
@@ -176,8 +179,46 @@ Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const
   key.heuristic = track == Track::heuristic;
   if (Plan* known = plans_.find(key); known != nullptr && !known->is_stale(may_tune ? track : Track::lookup))
     return *known;
+  const auto started = Clock::now();
   Resolver resolver(*this, *driver, stream, problem, arguments, may_tune);
-  return *plans_.insert(resolver.resolve(key));
+  Plan& made = *plans_.insert(resolver.resolve(key));
+  log_choice(made, problem, ms_since(started));
+  tuner_->tell_misses_now_and_then();
+  return made;
+}
+
+/// One line for each decision: which rule gave which config, and what it took.
+void KernelState::log_choice(const Plan& plan, const Problem& problem, double wall_ms) {
+  tuner_->stalls.fetch_add(1, std::memory_order_relaxed);
+  tuner_->stall_us.fetch_add(static_cast<long long>(wall_ms * 1000), std::memory_order_relaxed);
+  std::ostringstream text;
+  text << space::short_text(values_of(problem)) << ": " << plan.choice() << " (" << std::fixed << std::setprecision(1)
+       << wall_ms << " ms)";
+  tuner_->log().info("chosen", model_->name(), text.str());
+}
+
+/// What misses and captures are tuned by; made once.
+const std::string& KernelState::definition_text() {
+  std::call_once(definition_once_, [&] { definition_text_ = space::definition_text(space::self_contained(*model_)); });
+  return definition_text_;
+}
+
+void KernelState::end() noexcept {
+  if (is_forked_child()) return;
+  try {
+    if (auto services = tuner_->services()) tell_misses(services->store());
+  } catch (...) {  // out of memory: counts are lost, nothing else
+  }
+}
+
+void KernelState::tell_misses(store::Store& store) {
+  for (Plan* each : plans_.all()) {
+    const Miss* miss = each->miss();
+    const long long count = miss == nullptr ? 0 : each->take_misses();
+    if (count <= 0) continue;
+    if (auto told = store.record_miss(miss->key, miss->problem, miss->device, {}, count); !told)
+      tuner_->log().debug("miss_not_recorded", model_->name(), told.error());
+  }
 }
 
 void KernelState::launch(CUstream stream, const Problem& problem, std::span<const void* const> arguments) {

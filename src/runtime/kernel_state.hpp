@@ -37,6 +37,12 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   void launch(CUstream stream, const Problem& problem, std::span<const void* const> arguments);
   void set_symbol(const std::string& name, const void* data, size_t bytes);
 
+  /// The kernel's owner lets go of it: what it has not told the store yet is told.
+  void end() noexcept;
+
+  /// Tells the store of launches that found no winner since it was told last. Waits for the store.
+  void tell_misses(store::Store& store);
+
   [[noreturn]] void raise(ErrorCode code, const std::string& message) const;
 
  private:
@@ -50,6 +56,8 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
     return problem.track_ ? *problem.track_ : settings.options.track;
   }
   void check_usable(const Problem& problem) const;
+  const std::string& definition_text();
+  void log_choice(const Plan& plan, const Problem& problem, double wall_ms);
 
   std::shared_ptr<TunerState> tuner_;
   std::shared_ptr<const space::Model> model_;
@@ -60,6 +68,8 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   std::mutex mutex_;  // of what follows
   std::vector<std::string> words_;
   std::map<std::string, std::string, std::less<>> symbols_;  // set_symbol's latest data
+  std::once_flag definition_once_;
+  std::string definition_text_;
 };
 
 /// Makes the plan of one problem: looks up, tunes if it may, else takes the default config; compiles and loads.
@@ -100,6 +110,7 @@ class Resolver {
   Track track_;
   std::optional<space::Instance> instance_;
   std::optional<key::TuningKey> key_;
+  std::shared_ptr<const Miss> miss_;
   std::string why_default_;
   bool tuned_elsewhere_ = false;
 };

@@ -30,10 +30,12 @@ Plan::Plan(Making making)
       driver_(making.driver),
       function_(making.module ? making.module->function() : nullptr),
       geometry_(making.geometry),
-      misses_(making.counts_misses ? std::make_unique<StripedCounter<8>>() : nullptr),
+      misses_(making.miss != nullptr ? std::make_unique<StripedCounter<8>>() : nullptr),
       choice_(std::move(making.choice)),
       module_(std::move(making.module)),
-      look_again_(Clock::now() + kLookAgain) {
+      look_again_(Clock::now() + kLookAgain),
+      miss_(std::move(making.miss)),
+      misses_taken_(miss_ != nullptr ? miss_->told : 0) {
   std::vector<size_t> caller_index(making.args.size(), 0);
   size_t callers = 0;
   for (size_t i = 0; i < making.args.size(); ++i) {

@@ -17,6 +17,7 @@
 #include "gpu/module.hpp"
 #include "jitune/kernel.hpp"
 #include "jitune/tuner.hpp"
+#include "key/key.hpp"
 #include "runtime/striped_counter.hpp"
 #include "space/instance.hpp"
 
@@ -42,6 +43,14 @@ struct PlanKey {
   }
 };
 
+/// What a launch that found no winner leaves in the database.
+struct Miss {
+  key::TuningKey key;
+  std::string problem;  ///< canonical JSON, exact
+  std::string device;
+  long long told = 0;  ///< launches that the database knows of already
+};
+
 /// All that a launch of one problem needs, in memory. Launching is safe from many threads at once.
 class Plan {
  public:
@@ -52,9 +61,9 @@ class Plan {
     space::Geometry geometry;
     std::vector<space::ArgSpec> args;
     Choice choice;
-    bool provisional = false;     ///< someone else tunes this key: look again after a while
-    Track track = Track::lookup;  ///< how far it went for its config; lookup where it could not tune
-    bool counts_misses = false;   ///< its launches are counted: no winner was found
+    bool provisional = false;          ///< someone else tunes this key: look again after a while
+    Track track = Track::lookup;       ///< how far it went for its config; lookup where it could not tune
+    std::shared_ptr<const Miss> miss;  ///< set where no winner was found: launches are counted
   };
   explicit Plan(Making making);
 
@@ -77,7 +86,9 @@ class Plan {
   };
   Launched launch(CUstream stream, std::span<const void* const> arguments);
 
-  /// For misses only: counts a launch; and how many were counted since this was asked last.
+  const Miss* miss() const { return miss_.get(); }  ///< null where a winner serves
+
+  /// For misses only: counts a launch; and how many the database does not know of yet, which are told then.
   void count_miss() noexcept {
     if (misses_ != nullptr) misses_->add(1);
   }
@@ -139,7 +150,8 @@ class Plan {
   Choice choice_;
   std::shared_ptr<gpu::Module> module_;
   Clock::time_point look_again_;
-  std::atomic<long long> misses_taken_{0};
+  std::shared_ptr<const Miss> miss_;
+  std::atomic<long long> misses_taken_;
   std::vector<Parameter> parameters_;
   std::vector<Zeroed> zeroed_;
   std::vector<TensorMap> maps_;

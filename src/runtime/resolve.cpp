@@ -109,9 +109,14 @@ std::optional<Resolver::Answer> Resolver::look_up() {
     auto compatible = store.find_compatible(*key_);
     if (compatible && *compatible) return accept(**compatible, "found with NVRTC " + (*compatible)->nvrtc);
   }
-  const std::string exact = space::canonical(instance_->problem());
-  if (auto recorded = store.record_miss(*key_, exact, instance_->device().name); !recorded)
-    tuner_.log().debug("miss_not_recorded", kernel_.model().name(), recorded.error());
+  // A launch is told at once, later ones of this problem are counted; prepare and choice leave a miss of no launches.
+  auto miss = std::make_shared<Miss>(
+      Miss{*key_, space::canonical(instance_->problem()), instance_->device().name, arguments_.empty() ? 0 : 1});
+  if (auto told = store.record_miss(*key_, miss->problem, miss->device, kernel_.definition_text(), miss->told); !told) {
+    tuner_.log().debug("miss_not_recorded", kernel_.model().name(), told.error());
+    miss->told = 0;
+  }
+  miss_ = std::move(miss);
   why_default_ = "no winner is stored for this problem";
   return std::nullopt;
 }
@@ -279,6 +284,7 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
   if (answer.choice.time_us > 0 && answer.choice.why.empty()) answer.choice.why = microseconds(answer.choice.time_us);
   making.choice = answer.choice;
   making.provisional = answer.provisional;
+  if (answer.choice.source == Choice::Source::default_config) making.miss = miss_;
   making.track = may_tune_ && !capturing_ ? track_ : Track::lookup;
   auto made = std::make_unique<Plan>(std::move(making));
   if (!capturing_) {

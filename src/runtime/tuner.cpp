@@ -41,6 +41,8 @@ Tuner::Statistics Tuner::statistics() const {
   statistics.trials = state_->trials;
   statistics.hits = state_->hits;
   statistics.misses = state_->misses;
+  statistics.stalls = state_->stalls;
+  statistics.stall_ms = static_cast<double>(state_->stall_us) / 1000;
   statistics.workers_started = state_->services()->workers_started();
   return statistics;
 }

@@ -6,6 +6,7 @@
 
 #include "gpu/driver.hpp"
 #include "jitune/error.hpp"
+#include "runtime/kernel_state.hpp"
 #include "tune/compiler.hpp"
 
 namespace jitune::runtime {
@@ -13,6 +14,8 @@ namespace jitune::runtime {
 std::atomic<bool> detail::forked{false};
 
 namespace {
+
+constexpr std::chrono::seconds kTellMissesEvery{5};
 
 void watch_forks() {
   static const int registered = ::pthread_atfork(nullptr, nullptr, [] { detail::forked.store(true); });
@@ -52,11 +55,42 @@ TunerState::~TunerState() {
 void TunerState::close() {
   open_.store(false, std::memory_order_release);
   if (is_forked_child()) return;
+  try {
+    tell_misses();
+  } catch (...) {  // out of memory: counts are lost, nothing else
+  }
   std::shared_ptr<tune::Services> services;
   {
     const std::lock_guard lock(mutex_);
     services.swap(services_);
   }
+}
+
+void TunerState::add(std::weak_ptr<KernelState> kernel) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(kernels_, [](const auto& each) { return each.expired(); });
+  kernels_.push_back(std::move(kernel));
+}
+
+void TunerState::tell_misses_now_and_then() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (Clock::now() - misses_told_ < kTellMissesEvery) return;
+    misses_told_ = Clock::now();
+  }
+  tell_misses();
+}
+
+void TunerState::tell_misses() {
+  std::vector<std::shared_ptr<KernelState>> kernels;
+  const auto services = this->services();
+  if (services == nullptr) return;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& each : kernels_)
+      if (auto kernel = each.lock()) kernels.push_back(std::move(kernel));
+  }
+  for (const auto& kernel : kernels) kernel->tell_misses(services->store());
 }
 
 std::shared_ptr<tune::Services> TunerState::services() {

@@ -8,7 +8,9 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "runtime/environment.hpp"
@@ -17,6 +19,8 @@
 #include "tune/services.hpp"
 
 namespace jitune::runtime {
+
+class KernelState;
 
 /// What a Tuner shares with its kernels. Kernels keep it alive, but only a Tuner that is still there makes it `open`.
 class TunerState {
@@ -42,9 +46,16 @@ class TunerState {
   void end_tuning(const std::string& key_sha256);
 
   StripedCounter<64> launches;
+  /// Kernels that have misses to tell when the Tuner ends.
+  void add(std::weak_ptr<KernelState> kernel);
+  /// Tells the store of misses, at most every five seconds: called where a launch was slow anyway.
+  void tell_misses_now_and_then();
+
+  std::atomic<long long> stalls{0}, stall_us{0};
   std::atomic<long long> hits{0}, misses{0}, trials{0}, compilations{0};
 
  private:
+  void tell_misses();
   Settings settings_;
   Log log_;
   std::atomic<bool> open_{true};
@@ -52,6 +63,8 @@ class TunerState {
   std::shared_ptr<tune::Services> services_;
   std::map<CUdevice, space::DeviceInfo> devices_;
   std::set<std::string> tuning_;
+  std::vector<std::weak_ptr<KernelState>> kernels_;
+  Clock::time_point misses_told_ = Clock::now();
 };
 
 namespace detail {

@@ -74,35 +74,4 @@ void touch_key(Database& database, const std::string& key_sha256, int64_t now) {
       .run();
 }
 
-void record_miss(Database& database, const key::TuningKey& key, const std::string& problem, const std::string& device,
-                 int64_t now) {
-  database
-      .prepare(
-          "INSERT INTO misses (key_sha256, problem, kernel, device, nvrtc, times, first_at, last_at) "
-          "VALUES (?,?,?,?,?,1,?,?) ON CONFLICT (key_sha256, problem) DO UPDATE SET times = times + 1, "
-          "last_at = max(last_at, excluded.last_at), device = excluded.device, nvrtc = excluded.nvrtc")
-      .bind(key.sha256, problem, clean_text(key.kernel), clean_text(device), clean_text(key.nvrtc), now, now)
-      .run();
-}
-
-std::vector<MissRow> misses(Database& database) {
-  Statement row = database.prepare(
-      "SELECT key_sha256, kernel, problem, times, last_at, device, nvrtc FROM misses ORDER BY times DESC, last_at "
-      "DESC, "
-      "key_sha256, problem");
-  std::vector<MissRow> rows;
-  while (row.next()) {
-    MissRow miss;
-    miss.key_sha256 = row.text();
-    miss.kernel = row.text();
-    miss.problem = row.text();
-    miss.count = row.integer();
-    miss.last_at = row.integer();
-    miss.device = row.text();
-    miss.nvrtc = row.text();
-    rows.push_back(std::move(miss));
-  }
-  return rows;
-}
-
 }  // namespace jitune::store

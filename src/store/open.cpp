@@ -14,7 +14,7 @@
 
 namespace jitune::store {
 
-const char* const kSchemaFingerprint = "11642597501dbb1d1b4f5957385f103f245dfafa1946bab04efc9ffc45c70f54";
+const char* const kSchemaFingerprint = "dd79b0cccf795dd6855e9c9ca61d5fe5d8f30cf09067557c6cd76d398791b108";
 
 namespace {
 

@@ -20,9 +20,21 @@ int64_t ensure_config(Database& database, const std::string& params);           
 std::string key_columns();                                                       ///< of table `keys` as k
 key::TuningKey read_key(Statement& row);                                         ///< reads key_columns()
 void touch_key(Database& database, const std::string& key_sha256, int64_t now);  ///< last_used_at
-void record_miss(Database& database, const key::TuningKey& key, const std::string& problem, const std::string& device,
-                 int64_t now);
+
+// demand.cpp: what launches asked for
+struct Miss {
+  const key::TuningKey& key;
+  const std::string& problem;
+  const std::string& device;
+  const std::string& definition;
+  int64_t times;
+};
+void record_miss(Database& database, const Miss& miss, int64_t now);  ///< (t)
 std::vector<MissRow> misses(Database& database);
+void put_capture(Database& database, const CaptureRow& capture, const std::string& definition, int64_t now);  ///< (t)
+std::vector<CaptureRow> captures(Database& database);
+std::optional<CaptureRow> find_capture(Database& database, int64_t capture);
+std::optional<std::string> find_definition(Database& database, const std::string& definition_sha256);
 
 // artifacts.cpp
 std::string artifact_columns(bool with_bytes);             ///< of `artifacts` as a, `configs` as ac, `cubins` as b

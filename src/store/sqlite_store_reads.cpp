@@ -92,9 +92,20 @@ Result<std::vector<KeyRow>> SqliteStore::find_related(const key::TuningKey& key)
 }
 
 Result<void> SqliteStore::record_miss(const key::TuningKey& key, const std::string& exact_problem,
-                                      const std::string& device) {
+                                      const std::string& device, const std::string& definition, int64_t times) {
   return plain(run(Wait::launch, Access::write, [&](Database& database) {
-    store::record_miss(database, key, exact_problem, device, now());
+    Transaction transaction(database);
+    store::record_miss(database, {key, exact_problem, device, definition, times}, now());
+    transaction.commit();
+    return Done{};
+  }));
+}
+
+Result<void> SqliteStore::put_capture(const CaptureRow& capture, const std::string& definition) {
+  return plain(run(Wait::work, Access::write, [&](Database& database) {
+    Transaction transaction(database);
+    store::put_capture(database, capture, definition, now());
+    transaction.commit();
     return Done{};
   }));
 }
@@ -185,6 +196,31 @@ Result<std::vector<MissRow>> SqliteStore::misses() {
       [](std::vector<MissRow>& found, std::vector<MissRow> below) {
         found.insert(found.end(), std::make_move_iterator(below.begin()), std::make_move_iterator(below.end()));
       });
+}
+
+Result<std::vector<CaptureRow>> SqliteStore::captures() {
+  return run(Wait::work, Access::read, [](Database& database) { return store::captures(database); });
+}
+
+Result<CaptureRow> SqliteStore::find_capture(int64_t capture) {
+  auto found =
+      run(Wait::work, Access::read, [&](Database& database) { return store::find_capture(database, capture); });
+  if (!found) return found.failure();
+  if (!*found) return Failure{"there is no capture " + std::to_string(capture) + " in the database"};
+  return std::move(**found);
+}
+
+Result<std::string> SqliteStore::definition(const std::string& definition_sha256) {
+  auto found = run(Wait::work, Access::read, [&](Database& database) {
+    const auto find = [&](Database& any) { return find_definition(any, definition_sha256); };
+    auto here = find(database);
+    if (!here)
+      if (auto below = read_base(find); below && *below) here = std::move(*below);
+    return here;
+  });
+  if (!found) return found.failure();
+  if (!*found) return Failure{"the database holds no definition " + definition_sha256};
+  return std::move(**found);
 }
 
 Result<std::string> SqliteStore::source_of(const std::string& source_sha256) {

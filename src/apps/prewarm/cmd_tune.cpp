@@ -161,8 +161,14 @@ Exit exit_for(const std::vector<Tuned>& all) {
 
 Exit run_tune(Session& session) {
   const bool json = session.options().json;
-  const std::vector<Work> work = session.load();
+  const bool from_database = session.options().from_misses || session.options().from_captures;
+  std::vector<Work> work;
+  if (!from_database) work = session.load();  // what is wrong with files is told before anything is opened
   const space::DeviceInfo device = session.gpu();
+  if (from_database) {
+    const auto store = session.open_store();
+    work = session.load_from(*store, device);
+  }
   const std::vector<Task> tasks = session.tasks(work, device);
   check_bounded(tasks, session.options());
   const std::unique_ptr<tune::Services> services = session.open_services();

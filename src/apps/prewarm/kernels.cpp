@@ -114,8 +114,8 @@ std::vector<Work> load_work(const Options& options, const std::function<void(con
     std::set<std::string> seen;  // the same problem from two places is one problem
     const size_t before = work.size();
     for (const ProblemSpec& spec : specs)
-      if (fits(*model, spec) && seen.insert(space::canonical(spec.values)).second) work.push_back({model, spec});
-    if (model->problem().empty() && seen.empty()) work.push_back({model, {}});
+      if (fits(*model, spec) && seen.insert(space::canonical(spec.values)).second) work.push_back({model, spec, 0});
+    if (model->problem().empty() && seen.empty()) work.push_back({model, {}, 0});
     if (work.size() == before) idle.push_back(model);
   }
   if (work.empty()) refuse_no_problem(models);
@@ -135,7 +135,7 @@ std::vector<Task> bind_work(const std::vector<Work>& work, const space::DeviceIn
     Result<space::Instance> instance = space::Instance::bind(item.model, item.problem.values, device);
     if (!instance)
       throw Stop(Exit::usage, (item.problem.place.empty() ? "" : item.problem.place + ": ") + instance.error());
-    tasks.push_back({std::move(instance).value(), item.problem});
+    tasks.push_back({std::move(instance).value(), item.problem, item.capture});
   }
   return tasks;
 }

@@ -8,6 +8,7 @@
 #include "apps/prewarm/options.hpp"
 #include "apps/prewarm/problems.hpp"
 #include "space/instance.hpp"
+#include "store/store.hpp"
 
 namespace jitune::prewarm {
 
@@ -15,6 +16,7 @@ namespace jitune::prewarm {
 struct Work {
   std::shared_ptr<const space::Model> model;
   ProblemSpec problem;
+  int64_t capture = 0;  ///< its number in the store; 0: none
 };
 
 /// Loads the kernels of `options.files` and gives each the problems whose names are exactly its own. Opens nothing
@@ -22,10 +24,19 @@ struct Work {
 /// for a problem that fits no kernel, or when there is nothing to do.
 std::vector<Work> load_work(const Options& options, const std::function<void(const std::string&)>& warn);
 
+/// The misses of `store` that are of this GPU, most wanted first, by the definitions that launches left with them.
+/// `warn` hears of those that can't be tuned. Throws Stop where there is nothing to do.
+std::vector<Work> load_misses(const Options& options, store::Store& store, const std::string& device,
+                              const std::function<void(const std::string&)>& warn);
+/// The captures of `store` likewise.
+std::vector<Work> load_captures(const Options& options, store::Store& store, const std::string& device,
+                                const std::function<void(const std::string&)>& warn);
+
 /// A kernel, its problem and a device.
 struct Task {
   space::Instance instance;
   ProblemSpec problem;
+  int64_t capture = 0;        ///< its number in the store; 0: none
   std::string label() const;  ///< `rmsnorm T=half hidden=8192 rows=4096`
 };
 

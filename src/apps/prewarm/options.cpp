@@ -24,10 +24,13 @@ constexpr const char* kEnvironment =
     "  JITUNE_COMPILE_WORKERS  compilers at a time\n"
     "  JITUNE_LOG              off, warn (default), info, debug or key; to stderr\n";
 
+constexpr const char* kWhichKernel = "which kernel? Give at least one definition file, rmsnorm.toml for instance";
+
 constexpr const char* kTuneExamples =
     "Examples:\n"
     "  jit-prewarm tune rmsnorm.toml --problem T=half,rows=4096,hidden=8192\n"
-    "  jit-prewarm tune kernels/*.toml --problems shapes.csv --budget 30s --database engine.db\n\n"
+    "  jit-prewarm tune kernels/*.toml --problems shapes.csv --budget 30s --database engine.db\n"
+    "  jit-prewarm tune --from-misses --database engine.db --budget 1m\n\n"
     "shapes.csv holds a header row with the names of the problem values, then one problem a row. A problem is for\n"
     "every kernel that has exactly its names. A tuned problem is left as it is unless --force is given. ^C ends after\n"
     "the trial that is running; every trial is stored as soon as it is known, so the same command goes on from "
@@ -97,8 +100,8 @@ struct Shared {
   CLI::App* app;
   Options& options;
 
-  void kernels() const {
-    app->add_option("files", options.files, "Kernel definitions (TOML)")->option_text("FILE...")->required();
+  void kernels(bool required = true) const {
+    app->add_option("files", options.files, "Kernel definitions (TOML)")->option_text("FILE...")->required(required);
     app->add_option("--kernel", options.kernel, "Only the kernel of this name")->option_text("NAME");
     app->add_option("--problem", options.problems, "A problem, T=half,rows=4096,hidden=8192 for instance; repeatable")
         ->option_text("VALUES")
@@ -158,7 +161,10 @@ void add_tune(CLI::App& app, Options& options) {
   const Shared shared =
       add_command(app, options, Options::Command::tune, "tune",
                   "Find and store the fastest config of each kernel and problem, on this GPU", kTuneExamples);
-  shared.kernels();
+  shared.kernels(false);
+  shared.app->add_flag("--from-misses", options.from_misses,
+                       "No files: what launches on this GPU found no winner for, most wanted first");
+  shared.app->add_flag("--from-captures", options.from_captures, "No files: launches that JITUNE_CAPTURE kept");
   shared.device();
   shared.database();
   shared.duration("--budget", options.budget, "At most this long a problem, 30s or 2m (default: until all is tried)");
@@ -255,7 +261,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
     text = explain_extra(place, extra);
   } else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !chosen.empty()) {
     text = place.get_name() == "show" ? "which key? Give the beginning of one that `jit-prewarm list` prints"
-                                      : "which kernel? Give at least one definition file, rmsnorm.toml for instance";
+                                      : kWhichKernel;
   }
   return text + "\n(" + help + " lists the options)";
 }
@@ -282,6 +288,13 @@ Options parse_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw Stop(Exit::usage, explain(app, error, argc, argv));
   }
+  const bool from_database = options.from_misses || options.from_captures;
+  if (options.command == Options::Command::tune && options.files.empty() && !from_database)
+    throw Stop(Exit::usage, std::string(kWhichKernel) + "\n(jit-prewarm tune --help lists the options)");
+  if (from_database && (!options.files.empty() || !options.problems.empty() || !options.problem_table.empty()))
+    throw Stop(Exit::usage,
+               "--from-misses and --from-captures take kernels and problems from the database; give no files and no "
+               "problems with them");
   return options;
 }
 

@@ -120,6 +120,12 @@ std::vector<Work> Session::load() {
   return load_work(options_, [this](const std::string& text) { warn(text); });
 }
 
+std::vector<Work> Session::load_from(store::Store& store, const space::DeviceInfo& device) {
+  const auto warning = [this](const std::string& text) { warn(text); };
+  return options_.from_captures ? load_captures(options_, store, device.name, warning)
+                                : load_misses(options_, store, device.name, warning);
+}
+
 std::vector<Task> Session::tasks(const std::vector<Work>& work, const space::DeviceInfo& device) const {
   std::vector<Task> tasks = bind_work(work, device);
   check_not_empty(tasks);
