@@ -141,10 +141,10 @@ TEST_CASE("a Tuner that ends closes its database and workers though its kernels 
   kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
   const std::string mine = "ls -l /proc/" + std::to_string(::getpid()) + "/fd | grep -c a.db";
   CHECK(test::run_program(mine).out != "0\n");
-  CHECK(test::run_program("pgrep -c -P " + std::to_string(::getpid()) + " jitune-worker").out != "0\n");
+  CHECK(test::run_program("pgrep -fc -P " + std::to_string(::getpid()) + " [j]itune-worker").out != "0\n");
   tuner.reset();
   CHECK(test::run_program(mine).out == "0\n");
-  CHECK(test::run_program("pgrep -c -P " + std::to_string(::getpid()) + " jitune-worker").out == "0\n");
+  CHECK(test::run_program("pgrep -fc -P " + std::to_string(::getpid()) + " [j]itune-worker").out == "0\n");
 }
 
 TEST_CASE("a budget of nothing means no tuning in first calls") {
