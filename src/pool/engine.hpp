@@ -14,6 +14,7 @@
 
 #include "base/fd.hpp"
 #include "pool/pool.hpp"
+#include "pool/slots.hpp"
 #include "pool/spawn_policy.hpp"
 #include "pool/worker.hpp"
 
@@ -48,8 +49,19 @@ class Engine : public std::enable_shared_from_this<Engine>, public WorkerEvents 
 
   void run();
   void pump();
-  void feed_idle();
-  bool start_worker();
+  bool serve_next();
+  bool give_next(Worker& worker);
+  bool start_next();
+  bool warm_one();
+  bool make_room();
+  bool start_worker(int slot);
+  bool take_slot(int& slot);
+  void release_slot(Worker& worker);
+  void rest_slots();
+  int width();
+  void narrow();
+  template <class Is>
+  size_t count(Is&& is) const;
   void retry_later(Clock::time_point when);
   void fail_queue(Outcome outcome, const std::string& reason);
   void end();
@@ -60,9 +72,9 @@ class Engine : public std::enable_shared_from_this<Engine>, public WorkerEvents 
 
   void said_hello(const Json& hello) override;
   void refused(const std::string& reason) override;
-  void answered() override;
+  void answered(Worker& worker) override;
   void stuck(Worker& worker) override;
-  void gone(Worker& worker, const std::string& blame) override;
+  void gone(Worker& worker, const Death& death) override;
 
   struct Restart {
     std::vector<std::shared_ptr<Worker>> waiting_for;
@@ -72,13 +84,18 @@ class Engine : public std::enable_shared_from_this<Engine>, public WorkerEvents 
   const PoolOptions options_;
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
-  boost::asio::steady_timer retry_timer_, end_timer_;
+  boost::asio::steady_timer retry_timer_, slot_timer_, end_timer_;
   SpawnPolicy policy_;
+  std::unique_ptr<Slots> slots_;  ///< none: every worker may work
+  bool slot_missing_ = false;     ///< the last pump() ended for want of one
   std::deque<Request> queue_;
   std::vector<std::shared_ptr<Worker>> workers_;
   std::vector<Restart> restarts_;
   size_t wanted_ = 0;
   int spawn_attempts_ = 0;
+  int narrowed_ = 0;  ///< the width after deaths for want of memory; 0: as in the options
+  Clock::time_point widen_at_;
+  uint64_t alone_ = 0;  ///< the running request that wants no other beside it
   bool ending_ = false;
 
   UniqueFd canary_;  ///< a descriptor that only we know: when it is not ours any more, none is

@@ -27,6 +27,8 @@ const char* to_string(Outcome outcome) noexcept {
       return "cancelled";
     case Outcome::no_worker:
       return "no_worker";
+    case Outcome::gave_up:
+      return "gave_up";
   }
   return "unknown";
 }
@@ -92,12 +94,16 @@ Pool::~Pool() {
 }
 
 uint64_t Pool::submit(Json request, Milliseconds deadline, Callback done) {
+  return submit(std::move(request), RequestOptions{deadline}, std::move(done));
+}
+
+uint64_t Pool::submit(Json request, RequestOptions options, Callback done) {
   if (impl_->forked()) {
     deliver(done, refusal(Outcome::no_worker, "this process was forked from the one that owns the workers"));
     return 0;
   }
   const uint64_t id = impl_->next_id++;
-  Request one{id, wire::encode({{"id", id}, {"request", std::move(request)}}), deadline, std::move(done)};
+  Request one{id, wire::encode({{"id", id}, {"request", std::move(request)}}), std::move(options), std::move(done)};
   if (one.frame.size() - wire::kHeaderBytes > wire::kMaxPayloadBytes) {
     deliver(one.done,
             refusal(Outcome::protocol, "a request of " + std::to_string(one.frame.size()) +

@@ -36,18 +36,43 @@ enum class Outcome : uint8_t {
   protocol,   ///< the worker sent something that is not an answer; it was killed
   cancelled,  ///< cancel() or the pool's end
   no_worker,  ///< it could not be started, or said a wrong hello
+  gave_up,    ///< too many workers in a row died of what they were asked; whatever killed them is no safer elsewhere
 };
 const char* to_string(Outcome outcome) noexcept;
 
 struct Reply {
   Outcome outcome = Outcome::no_worker;
   Json message;
-  std::string detail;       ///< a sentence for people: `killed by SIGSEGV`, `no answer within 2.0 s`
-  std::string stderr_tail;  ///< at most 2 KiB
-  double wall_ms = 0;       ///< from sending the request, queueing not counted
+  std::string detail;                  ///< a sentence for people: `killed by SIGSEGV`, `no answer within 2.0 s`
+  std::string stderr_tail;             ///< at most 2 KiB
+  double wall_ms = 0;                  ///< from sending the request, queueing not counted
+  bool likely_oom = false;             ///< crash by a SIGKILL that was not ours
+  std::chrono::milliseconds limit{0};  ///< timeout: the deadline that passed
 };
 
 using Milliseconds = std::chrono::milliseconds;
+
+/// Where a request may run.
+enum class Placement : uint8_t {
+  any,
+  fresh,  ///< on a worker that has served nobody before
+  alone,  ///< likewise, and with no other worker of the pool beside it: after a death for want of memory
+};
+
+struct RequestOptions {
+  Milliseconds deadline{60000};
+  /// Asked when a worker gets the request and each second after it; a shorter answer than `deadline` counts. Called on
+  /// the io thread. Empty: `deadline` is all.
+  std::function<Milliseconds()> current_deadline = {};
+  Placement placement = Placement::any;  ///< anything but `any` also goes to the head of the queue
+};
+
+/// Compile slots shared with other processes of the user; see pool/slots.hpp.
+struct SlotOptions {
+  std::string directory;         ///< "": none are shared
+  int count = 1;                 ///< of the whole machine
+  Milliseconds patience{60000};  ///< without any slot for so long, a pool goes on with one worker all the same
+};
 
 struct PoolOptions {
   WorkerProgram program;
@@ -55,6 +80,8 @@ struct PoolOptions {
   Milliseconds hello_timeout{30000};
   int max_requests_per_worker = 1000;      ///< then it is replaced
   int64_t max_resident_bytes = 2ll << 30;  ///< checked after each answer; above it the worker is replaced
+  Milliseconds idle_exit{0};               ///< a worker leaves after so long without a request; 0: it stays
+  SlotOptions slots;                       ///< workers start and work only with one
   Log* log = nullptr;                      ///< outlives the pool
 
   // Rarely changed; tests make them short.
@@ -62,6 +89,7 @@ struct PoolOptions {
   Milliseconds storm_pause{60000};  ///< for how long it then answers no_worker at once
   Milliseconds backoff{50};         ///< before a new worker after the second death in a row; doubles with each
   Milliseconds stuck_after{10000};  ///< a killed worker still there then holds its place for good (stuck in the driver)
+  Milliseconds narrow_for{60000};   ///< a death for want of memory halves the width; it doubles again after so long
   bool use_pidfd = true;            ///< false: ask for dead workers every 10 ms, as where pidfd_open is refused
 };
 
@@ -73,7 +101,7 @@ struct PoolOptions {
 ///
 /// A worker's answer `{"id", "reply"}` may hold `"last": true`: it is about to end by itself and gets no more requests.
 /// Too many deaths in a row (storm_deaths), a program that can't be started or a wrong hello turn the pool off for
-/// storm_pause: requests then get no_worker at once, with the reason. restart() turns it on again.
+/// storm_pause: requests then get gave_up or no_worker at once, with the reason. restart() turns it on again.
 class Pool {
  public:
   explicit Pool(PoolOptions options);
@@ -87,6 +115,7 @@ class Pool {
   /// The deadline counts from when a worker (that has said hello) is given the request.
   /// A crash is not retried here.
   uint64_t submit(Json request, Milliseconds deadline, Callback done);
+  uint64_t submit(Json request, RequestOptions options, Callback done);
 
   /// Takes back a request: unsent ones are dropped, a running one costs its worker. `done` gets `cancelled`.
   void cancel(uint64_t id);
@@ -115,5 +144,9 @@ class Pool {
 /// How many compile workers this machine bears: nine tenths of the usable cores (affinity and cgroup quota counted),
 /// at least one, and no more than available memory holds at `bytes_each`.
 int default_width(int64_t bytes_each = 400ll << 20);
+
+/// Where this user's jitune processes meet: `chosen` (JITUNE_RUNTIME_DIR), or /tmp/jitune-UID. Not below $TMPDIR or
+/// $XDG_RUNTIME_DIR, which a login shell has and a service has not. "" when `chosen` is `off`.
+std::string runtime_directory(const std::string& chosen);
 
 }  // namespace jitune::pool

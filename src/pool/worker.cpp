@@ -27,6 +27,7 @@ constexpr size_t kStderrRingBytes = 65536, kStderrTailBytes = 2048;
 constexpr Milliseconds kClosedGrace{200};  // a dying process closes its pipes a little before it is dead
 constexpr Milliseconds kRetireGrace{2000};
 constexpr Milliseconds kAskInterval{10};
+constexpr Milliseconds kDeadlineInterval{1000};  // how often a deadline that may change is asked for
 
 /// Longer than any study, short enough for the clock's arithmetic.
 Milliseconds bounded(Milliseconds time) {
@@ -121,17 +122,41 @@ void Worker::give(Request request) {
   request_ = std::make_unique<Request>(std::move(request));
   stderr_.clear();
   sent_at_ = Clock::now();
-  const Milliseconds limit = bounded(request_->deadline);
-  deadline_timer_.expires_after(limit);
-  deadline_timer_.async_wait([self = shared_from_this(), id = request_->id, limit](error_code ec) {
-    if (!ec && self->request_id() == id) self->kill(Outcome::timeout, "no answer within " + seconds(limit));
-  });
+  watch_deadline();
   // The frame outlives its request, whose worker may be killed while it is being written.
   auto frame = std::make_shared<std::string>(std::move(request_->frame));
   asio::async_write(in_, asio::buffer(*frame),
                     [self = shared_from_this(), frame, id = request_->id](error_code ec, size_t) {
                       if (ec && self->request_id() == id) self->pipe_closed("input");
                     });
+}
+
+/// Kills the worker when its request's deadline has passed, else sets the timer for it, or for the next moment at which
+/// the deadline may have become another.
+void Worker::watch_deadline() {
+  const RequestOptions& options = request_->options;
+  limit_ = bounded(options.deadline);
+  auto wake_at = sent_at_ + limit_;
+  if (options.current_deadline) {
+    limit_ = std::min(limit_, bounded(options.current_deadline()));
+    wake_at = std::min(sent_at_ + limit_, Clock::now() + kDeadlineInterval);
+  }
+  if (Clock::now() >= sent_at_ + limit_) return kill(Outcome::timeout, "no answer within " + seconds(limit_));
+  deadline_timer_.expires_at(wake_at);
+  deadline_timer_.async_wait([self = shared_from_this(), id = request_->id](error_code ec) {
+    if (!ec && self->request_id() == id && self->phase_ == Phase::busy) self->watch_deadline();
+  });
+}
+
+/// Waits for a request, though not for ever.
+void Worker::rest() {
+  phase_ = Phase::idle;
+  deadline_timer_.cancel();
+  if (options_.idle_exit.count() <= 0) return;
+  deadline_timer_.expires_after(bounded(options_.idle_exit));
+  deadline_timer_.async_wait([self = shared_from_this(), served = served_](error_code ec) {
+    if (!ec && self->phase_ == Phase::idle && self->served_ == served) self->retire();
+  });
 }
 
 void Worker::kill(Outcome outcome, std::string reason) {
@@ -186,40 +211,46 @@ void Worker::check_death() {
   if (got == 0) {
     watch_death();
   } else if (got > 0) {
-    bury(describe_status(status), WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    bury({describe_status(status), true, WIFEXITED(status) != 0, WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL});
   } else {  // the host ignores SIGCHLD or waits for any child
-    bury("ended, its status unknown because this program collects all its children itself", true);
+    bury({"ended, its status unknown because this program collects all its children itself", false, false, false});
   }
 }
 
-Worker::Verdict Worker::judge(Phase last, const std::string& how, bool by_sigkill) const {
-  if (last == Phase::killed && !(pipe_closed_ && !by_sigkill)) {
+Worker::Verdict Worker::judge(Phase last, const Ending& ending) const {
+  const bool by_us = ending.by_sigkill || !ending.known;
+  if (last == Phase::killed && (by_us || !pipe_closed_)) {
     const bool nonsense = kill_outcome_ == Outcome::protocol;
-    return {kill_outcome_, kill_reason_, nonsense ? kill_reason_ : ""};
+    const bool at_start = request_ == nullptr && served_ == 0;
+    return {kill_outcome_, kill_reason_, {nonsense ? kill_reason_ : "", at_start, false}};
   }
   // Between requests a death costs nothing; but one that never answered anything would be followed by the next such.
-  if (last == Phase::retiring || (last == Phase::idle && served_ > 0)) return {Outcome::crash, how, ""};
-  std::string text = how;
+  if (last == Phase::retiring || (last == Phase::idle && served_ > 0))
+    return {Outcome::crash, ending.text, {"", false, ending.by_sigkill}};
+  std::string text = ending.text;
   if (buffer_.pending_bytes() > 0)
     text += ", after " + std::to_string(buffer_.pending_bytes()) + " bytes of an unfinished message";
-  if (last != Phase::starting) return {Outcome::crash, text, text};
+  if (last != Phase::starting) return {Outcome::crash, text, {text, false, ending.by_sigkill}};
   text = "the worker '" + options_.program.path + "' " + text + " before its hello";
   if (const std::string words = stderr_tail(); !words.empty()) text += ": " + words;
-  return {Outcome::no_worker, text, text};
+  return {Outcome::no_worker, text, {text, ending.exited, ending.by_sigkill}};
 }
 
-void Worker::bury(const std::string& how, bool by_sigkill) {
+void Worker::bury(const Ending& ending) {
   dead_ = true;
   drain();
   const Phase last = std::exchange(phase_, Phase::gone);
   process_.pid = -1;
   close_all();
-  const Verdict verdict = judge(last, how, by_sigkill);
+  const Verdict verdict = judge(last, ending);
   const auto request = std::exchange(request_, nullptr);
   // The engine first: the next request is on its way before the callback runs.
   const auto self = shared_from_this();
-  events_.gone(*this, verdict.blame);
-  if (request) deliver(request->done, reply_of(verdict.outcome, verdict.detail));
+  events_.gone(*this, verdict.death);
+  if (!request) return;
+  Reply reply = reply_of(verdict.outcome, verdict.detail);
+  reply.likely_oom = verdict.outcome == Outcome::crash && verdict.death.likely_oom;
+  deliver(request->done, std::move(reply));
 }
 
 void Worker::close_all() {
@@ -239,6 +270,7 @@ Reply Worker::reply_of(Outcome outcome, const std::string& detail) const {
   Reply reply = refusal(outcome, detail);
   reply.stderr_tail = stderr_tail();
   reply.wall_ms = ms_since(sent_at_);
+  if (outcome == Outcome::timeout) reply.limit = limit_;
   return reply;
 }
 
@@ -295,8 +327,7 @@ void Worker::take_hello(const Json& hello) {
     kill(Outcome::no_worker, wrong);
     return events_.refused(wrong);
   }
-  deadline_timer_.cancel();
-  phase_ = Phase::idle;
+  rest();
   events_.said_hello(hello);
 }
 
@@ -310,20 +341,19 @@ void Worker::take_answer(Json& message) {
   const auto request = std::exchange(request_, nullptr);
   Reply answer = reply_of(Outcome::ok, "");
   answer.message = std::move(*reply);
-  deadline_timer_.cancel();
   ++served_;
   const bool full = served_ >= options_.max_requests_per_worker ||
                     resident_bytes(process_.pid) > options_.max_resident_bytes || wire::get_bool(message, "last");
-  phase_ = Phase::idle;
+  rest();
   if (full) retire();
   // The engine first: the worker gets its next request before this answer is looked at.
-  events_.answered();
+  events_.answered(*this);
   deliver(request->done, std::move(answer));
 }
 
-/// Lets a worker end by itself: it leaves at the end of its input.
 void Worker::retire() {
   phase_ = Phase::retiring;
+  deadline_timer_.cancel();
   error_code ignored;
   in_.close(ignored);
   kill_timer_.expires_after(kRetireGrace);

@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "pool/pool.hpp"
 #include "pool/process.hpp"
+#include "pool/slots.hpp"
 #include "wire/frame_buffer.hpp"
 
 namespace jitune::pool {
@@ -19,7 +20,7 @@ namespace jitune::pool {
 struct Request {
   uint64_t id = 0;
   std::string frame;
-  Milliseconds deadline{};
+  RequestOptions options;
   Pool::Callback done;
 };
 
@@ -31,14 +32,21 @@ Reply refusal(Outcome outcome, std::string detail);
 
 class Worker;
 
+/// What a worker's end says about the pool.
+struct Death {
+  std::string blame;        ///< "" when it did nothing wrong
+  bool at_start = false;    ///< before anything was asked of it, and not by a signal
+  bool likely_oom = false;  ///< by a SIGKILL that was not ours
+};
+
 /// What a worker tells the engine, always on the io thread.
 class WorkerEvents {
  public:
   virtual void said_hello(const Json& hello) = 0;
   virtual void refused(const std::string& reason) = 0;  ///< its hello is wrong or did not come; it is being killed
-  virtual void answered() = 0;                          ///< a request was answered; the worker may be free
+  virtual void answered(Worker& worker) = 0;            ///< a request was answered; the worker may be free
   virtual void stuck(Worker& worker) = 0;               ///< it was killed long ago and is still there
-  virtual void gone(Worker& worker, const std::string& blame) = 0;  ///< blame: "" when it did nothing wrong
+  virtual void gone(Worker& worker, const Death& death) = 0;
 
  protected:
   ~WorkerEvents() = default;
@@ -53,6 +61,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void start();
   void give(Request request);
 
+  /// Lets a worker without a request end by itself: it leaves at the end of its input.
+  void retire();
+
   /// SIGKILL; the request, if any, gets `outcome` when the process is gone.
   void kill(Outcome outcome, std::string reason);
 
@@ -63,11 +74,15 @@ class Worker : public std::enable_shared_from_this<Worker> {
   pid_t release();
 
   bool is_starting() const { return phase_ == Phase::starting; }
+  bool is_busy() const { return phase_ == Phase::busy; }
   bool is_idle() const { return phase_ == Phase::idle && !dead_; }
+  bool is_fresh() const { return served_ == 0; }
   bool has_ended() const;  ///< dead, though its death may not have been handled yet
   bool is_stuck() const { return stuck_; }
   uint64_t request_id() const { return request_ ? request_->id : 0; }
   const Spawned& process() const { return process_; }
+
+  int slot = Slots::kNone;  ///< the engine's: which compile slot this worker holds
 
  private:
   enum class Phase : uint8_t { starting, idle, busy, retiring, killed, gone };
@@ -75,13 +90,24 @@ class Worker : public std::enable_shared_from_this<Worker> {
   /// What a death means for the request and for the pool.
   struct Verdict {
     Outcome outcome = Outcome::crash;
-    std::string detail, blame;
+    std::string detail;
+    Death death;
+  };
+
+  /// How a process ended.
+  struct Ending {
+    std::string text;
+    bool known = true;    ///< false: somebody else has collected its status
+    bool exited = false;  ///< with a code, not by a signal
+    bool by_sigkill = false;
   };
 
   void watch_death();
   void check_death();
-  void bury(const std::string& how, bool by_sigkill);
-  Verdict judge(Phase last, const std::string& how, bool by_sigkill) const;
+  void bury(const Ending& ending);
+  Verdict judge(Phase last, const Ending& ending) const;
+  void watch_deadline();
+  void rest();
   void close_all();
   void give_up();
   void drain();
@@ -93,7 +119,6 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void take_messages();
   void take_hello(const Json& hello);
   void take_answer(Json& message);
-  void retire();
   void pipe_closed(const char* which);
 
   WorkerEvents& events_;
@@ -108,6 +133,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   int served_ = 0;
   std::unique_ptr<Request> request_;
   Clock::time_point sent_at_ = Clock::now();
+  Milliseconds limit_{};  ///< of the request, as last asked for
   Outcome kill_outcome_ = Outcome::cancelled;
   std::string kill_reason_;
   wire::FrameBuffer buffer_;

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/worker_start.hpp"
@@ -42,6 +43,29 @@ void write_raw(int fd, const std::string& bytes) {
     done += static_cast<size_t>(put);
   }
 }
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Work whose span of time goes to a file when it is done.
+class AtWork {
+ public:
+  explicit AtWork(std::string path) : path_(std::move(path)) {}
+  ~AtWork() {
+    char line[96];
+    const int size = std::snprintf(line, sizeof line, "%d %.6f %.6f\n", ::getpid(), begin_, now_ms());
+    const int fd = path_.empty() ? -1 : ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) (void)!::write(fd, line, static_cast<size_t>(size));
+    if (fd >= 0) ::close(fd);
+  }
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+
+ private:
+  std::string path_;
+  double begin_ = now_ms();
+};
 
 /// Uses up the stack; the volatile data keeps the calls from being folded into a loop.
 int overflow(int depth) {
@@ -141,6 +165,15 @@ void play_fault(const WorkerPipes& pipes, const std::string& word, int64_t id, i
 Json answer(const WorkerPipes& pipes, const Json& request, const std::string& word, int64_t id, int64_t number) {
   if (word == "echo") return request.contains("payload") ? request["payload"] : Json();
   if (word == "self") return describe_self();
+  if (word == "self-slowly") {
+    sleep_ms(number);
+    return describe_self();
+  }
+  if (word == "work") {
+    const AtWork work(wire::get_string(request, "path"));
+    sleep_ms(number);
+    return "worked";
+  }
   if (word == "sleep") {
     sleep_ms(number);
     return "slept";
@@ -238,9 +271,16 @@ int main(int argc, char** argv) {
                 {"protocol", wire::kProtocolVersion},
                 {"version", JITUNE_VERSION},
                 {"pid", static_cast<int64_t>(::getpid())}};
+  std::string log;
   for (int i = 2; i + 1 < argc; ++i) {
     const std::string word = argv[i];
-    if (word.rfind("slow-hello=", 0) == 0) sleep_ms(std::atol(word.c_str() + 11));
+    if (word.rfind("log=", 0) == 0) log = word.substr(4);
+    if (word.rfind("slow-hello=", 0) == 0) {
+      const AtWork work(log);
+      sleep_ms(std::atol(word.c_str() + 11));
+    }
+    if (word == "moody-hello" && ::getpid() % 16 == 0) sleep_ms(::getpid() / 16 % 40);
+    if (word == "moody-hello" && ::getpid() % 64 == 1) return 4;
     if (word == "no-hello")
       for (;;) sleep_ms(1000);
     if (word == "die-at-start") {

@@ -68,6 +68,28 @@ int zombies() {
   return count;
 }
 
+namespace {
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+int processes_tagged(const std::string& tag) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string pid = entry.path().filename().string();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string arguments = content("/proc/" + pid + "/cmdline");
+    if (arguments.find("tag=" + tag + '\0') != std::string::npos && exists(std::stoll(pid))) ++count;
+  }
+  return count;
+}
+
 int open_descriptors() {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

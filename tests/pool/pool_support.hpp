@@ -23,6 +23,9 @@ bool exists(int64_t pid);
 /// Zombies among the children of this process.
 int zombies();
 
+/// Living processes one of whose arguments is `tag=`TAG.
+int processes_tagged(const std::string& tag);
+
 /// Open descriptors of this process.
 int open_descriptors();
 

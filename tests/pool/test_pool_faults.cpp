@@ -231,7 +231,7 @@ TEST_CASE("a crash storm ends in no_worker") {
   for (int i = 0; i < 40; ++i)
     pool.submit(fake("segv"), 10s, [&](Reply reply) {
       if (reply.outcome == Outcome::crash) ++crashed;
-      if (reply.outcome == Outcome::no_worker) {
+      if (reply.outcome == Outcome::gave_up) {
         ++refused;
         reason = reply.detail;
       }
@@ -252,14 +252,14 @@ TEST_CASE("a pool that gave up comes back after its pause or a restart") {
   Pool pool(options);
   CHECK(pool.call(fake("segv"), 5s).outcome == Outcome::crash);
   CHECK(pool.call(fake("segv"), 5s).outcome == Outcome::crash);
-  CHECK(pool.call(fake("echo"), 5s).outcome == Outcome::no_worker);
+  CHECK(pool.call(fake("echo"), 5s).outcome == Outcome::gave_up);
   std::this_thread::sleep_for(1550ms);
   CHECK(pool.call(fake("echo"), 5s).outcome == Outcome::ok);
   options.storm_pause = 60s;
   options.storm_deaths = 1;
   Pool other(options);
   CHECK(other.call(fake("segv"), 5s).outcome == Outcome::crash);
-  CHECK(other.call(fake("echo"), 5s).outcome == Outcome::no_worker);
+  CHECK(other.call(fake("echo"), 5s).outcome == Outcome::gave_up);
   CHECK(other.restart());
   CHECK(other.call(fake("echo"), 5s).outcome == Outcome::ok);
 }
