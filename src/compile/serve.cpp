@@ -57,14 +57,15 @@ class Compiler {
 };
 
 int serve_requests(int in, int out, const std::string& nvrtc_path) {
+  Compiler compiler;
+  // Before the hello, so that no request's deadline pays for it. A library that can't be loaded is told by the first
+  // request's answer.
+  if (!nvrtc_path.empty() && compiler.load(nvrtc_path)) compiler.warm_up();
   const Json hello = {{"hello", "compile"},
                       {"protocol", wire::kProtocolVersion},
                       {"version", JITUNE_VERSION},
                       {"pid", static_cast<int64_t>(::getpid())}};
   if (!wire::write_frame(out, hello)) return 1;
-  Compiler compiler;
-  // A library that can't be loaded is told by the first request's answer.
-  if (!nvrtc_path.empty() && compiler.load(nvrtc_path)) compiler.warm_up();
   for (;;) {
     const auto message = wire::read_frame(in);
     if (!message) {

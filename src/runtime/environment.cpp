@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "jitune/error.hpp"
+#include "pool/pool.hpp"
 #include "store/store.hpp"
 
 namespace jitune {
@@ -102,6 +103,9 @@ Settings read_settings(Options options) {
   settings.worker_env = variable("JITUNE_WORKER", true);
   settings.cuda_home = variable("CUDA_HOME", true);
   settings.cuda_path = variable("CUDA_PATH", true);
+  auto meeting = variable("JITUNE_RUNTIME_DIR", true);
+  if (!meeting.empty() && meeting != "off") meeting = absolute(meeting);
+  settings.runtime_directory = pool::runtime_directory(meeting);
   settings.database = database_path(options.database, variable("JITUNE_DATABASE", true));
   settings.options = std::move(options);
   return settings;

@@ -14,6 +14,7 @@ struct Settings {
   std::string database;           ///< resolved path; "" keeps results in memory
   std::string worker_env;         ///< JITUNE_WORKER
   std::string cuda_home, cuda_path;
+  std::string runtime_directory;  ///< JITUNE_RUNTIME_DIR, else /tmp/jitune-UID; "" for `off`
   Log::Threshold threshold = Log::Threshold::warn;
   bool log_keys = false;
 };

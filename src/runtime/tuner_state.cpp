@@ -31,6 +31,7 @@ tune::ServiceOptions service_options(const Settings& settings, Log& log) {
   options.cuda_home = settings.cuda_home;
   options.cuda_path = settings.cuda_path;
   options.compile_workers = settings.options.compile_workers;
+  options.runtime_directory = settings.runtime_directory;
   options.compile_timeout = settings.options.compile_timeout;
   options.log = &log;
   return options;

@@ -10,6 +10,15 @@
 namespace jitune::tune {
 namespace {
 
+// What a worker holds of memory after a compilation is some 100 MiB, with precompiled headers some 300; more is a leak.
+constexpr int64_t kMaxWorkerBytes = 1ll << 30;
+constexpr std::chrono::seconds kIdleExit{60};  // a worker is ready again within about 0.2 s
+
+/// What deadlines are learnt for: the configs of one source.
+std::string space_of(const CompileJob& job) {
+  return job.kernel + ' ' + job.source.sha256;
+}
+
 /// Crashes and timeouts are retried or remembered; plain compile errors are artifacts with a log.
 bool is_violent(const std::string& status) {
   return status == "crash" || status == "timeout";
@@ -80,7 +89,7 @@ Result<CompileJob> make_job(const space::Instance& instance, const space::Config
   return job;
 }
 
-Compiler::Compiler(Options options) : options_(std::move(options)) {
+Compiler::Compiler(Options options) : options_(std::move(options)), deadlines_(options_.timeout) {
   if (options_.worker.empty()) return;
   pool::PoolOptions pool;
   pool.program.path = options_.worker;
@@ -88,6 +97,9 @@ Compiler::Compiler(Options options) : options_(std::move(options)) {
   pool.program.environment = pool::worker_environment(false);
   pool.program.nice = 5;
   pool.width = options_.width;
+  pool.max_resident_bytes = kMaxWorkerBytes;
+  pool.idle_exit = kIdleExit;
+  pool.slots = options_.slots;
   pool.log = options_.log;
   pool_ = std::make_unique<pool::Pool>(std::move(pool));
 }
@@ -122,9 +134,9 @@ std::optional<Compiled> Compiler::from_store(const CompileJob& job) {
   return std::nullopt;
 }
 
-void Compiler::keep(const Compiled& compiled) {
+void Compiler::keep(const Compiled& compiled, bool for_good) {
   const auto& row = compiled.artifact;
-  if (is_violent(row.status)) {
+  if (is_violent(row.status) && for_good) {
     const char* status = row.status == "timeout" ? "compile_timeout" : "compile_crash";
     (void)options_.store->record_failure(row.build_sha256, "", status, row.log);
   }
@@ -141,21 +153,31 @@ std::string Compiler::header_directory() {
   return headers_ ? headers_->path() : "";
 }
 
-uint64_t Compiler::start(CompileJob job, bool retry, std::function<void(Compiled)> done) {
+uint64_t Compiler::start(CompileJob job, pool::Placement placement, std::function<void(Compiled)> done) {
+  const bool retry = placement != pool::Placement::any;
   compile::Request request{job.spec, options_.nvrtc.path, options_.nvrtc.include_dirs, {}};
   // After a crash nothing is left that could have caused it but the config itself.
   if (job.many_alike && !retry) request.header_directory = header_directory();
   Json message = compile::to_json(request);
-  return pool_->submit(std::move(message), options_.timeout,
+  pool::RequestOptions how{options_.timeout, [this, space = space_of(job)] { return deadlines_.deadline(space); },
+                           placement};
+  return pool_->submit(std::move(message), std::move(how),
                        [this, job = std::move(job), retry, done = std::move(done)](pool::Reply reply) mutable {
                          finish(std::move(job), retry, std::move(reply), std::move(done));
                        });
 }
 
+/// A timeout that says little about the config: the user would have let it go on.
+bool Compiler::ended_early(const pool::Reply& reply) const {
+  return reply.outcome == pool::Outcome::timeout && reply.limit < options_.timeout;
+}
+
 void Compiler::finish(CompileJob job, bool retry, pool::Reply reply, std::function<void(Compiled)> done) {
-  if (reply.outcome == pool::Outcome::cancelled || reply.outcome == pool::Outcome::no_worker) {
+  using pool::Outcome;
+  if (reply.outcome == Outcome::cancelled || reply.outcome == Outcome::no_worker || reply.outcome == Outcome::gave_up) {
     // Nothing is wrong with the config, so nothing is stored about it.
     Compiled compiled{std::move(job), {}, false, true};
+    compiled.no_worker = reply.outcome == Outcome::no_worker;
     compiled.artifact = to_row(compiled.job, failed(compile::Status::crash, reply.detail));
     done(std::move(compiled));
     return;
@@ -164,14 +186,20 @@ void Compiler::finish(CompileJob job, bool retry, pool::Reply reply, std::functi
   auto artifact = to_artifact(reply);
   if (artifact.headers.starts_with("not "))
     options_.log->debug("header_reuse", job.kernel, "precompiled header " + artifact.headers);
-  if (artifact.status == compile::Status::crash && !retry) {
+  if (artifact.status == compile::Status::crash && !retry && !(job.unwanted && *job.unwanted)) {
     options_.log->debug("compile_retry", job.kernel, space::short_text(job.config) + ": " + artifact.log);
-    start(std::move(job), true, std::move(done));
+    start(std::move(job), reply.likely_oom ? pool::Placement::alone : pool::Placement::fresh, std::move(done));
     return;
   }
+  const bool early = ended_early(reply);
+  if (artifact.status == compile::Status::ok || early) deadlines_.note(space_of(job), reply.wall_ms);
+  if (early)
+    artifact.log += "; most configs of this kernel need a tenth of that at most (the limit is " +
+                    std::to_string(options_.timeout.count() / 1000) + " s, tried again in another study)";
   Compiled compiled{std::move(job), {}, false, false};
   compiled.artifact = to_row(compiled.job, std::move(artifact));
-  keep(compiled);
+  // A first crash that is not retried, because nobody wants the result any more, is no verdict.
+  keep(compiled, !early && (retry || compiled.artifact.status != "crash"));
   done(std::move(compiled));
 }
 
@@ -202,9 +230,11 @@ Compiled Compiler::compile(CompileJob job) {
   if (!pool_) return compile_here(std::move(job));
   std::promise<Compiled> promise;
   auto future = promise.get_future();
-  start(std::move(job), false, [&promise](Compiled compiled) { promise.set_value(std::move(compiled)); });
+  start(std::move(job), pool::Placement::any,
+        [&promise](Compiled compiled) { promise.set_value(std::move(compiled)); });
   Compiled compiled = future.get();
-  return compiled.not_run ? compile_here(std::move(compiled.job)) : compiled;
+  // After a storm of deaths not: what killed the workers would kill the application.
+  return compiled.no_worker ? compile_here(std::move(compiled.job)) : compiled;
 }
 
 // Stream -------------------------------------------------------------------------------------------------------------
@@ -215,7 +245,7 @@ struct Compiler::Stream::State {
   std::deque<Compiled> finished;
   size_t pending = 0;  // submitted and not yet taken with next()
   std::vector<uint64_t> requests;
-  bool abandoned = false;
+  std::atomic<bool> abandoned{false};
 };
 
 Compiler::Stream::Stream(Compiler& compiler, bool many_alike)
@@ -237,6 +267,7 @@ void Compiler::Stream::submit(CompileJob job) {
     const std::lock_guard lock(state_->mutex);
     ++state_->pending;
   }
+  job.unwanted = std::shared_ptr<const std::atomic<bool>>(state_, &state_->abandoned);
   auto deliver = [state = state_](Compiled compiled) {
     const std::lock_guard lock(state->mutex);
     if (state->abandoned) return;
@@ -246,7 +277,7 @@ void Compiler::Stream::submit(CompileJob job) {
   if (auto known = compiler_.from_store(job)) {
     deliver(std::move(*known));
   } else if (compiler_.pool_) {
-    const uint64_t request = compiler_.start(std::move(job), false, std::move(deliver));
+    const uint64_t request = compiler_.start(std::move(job), pool::Placement::any, std::move(deliver));
     const std::lock_guard lock(state_->mutex);
     state_->requests.push_back(request);
   } else {

@@ -15,6 +15,7 @@
 #include "pool/pool.hpp"
 #include "space/instance.hpp"
 #include "store/store.hpp"
+#include "tune/compile_deadlines.hpp"
 
 namespace jitune::tune {
 
@@ -26,6 +27,7 @@ struct CompileJob {
   key::SourceHash source;
   key::BuildKey build;
   bool many_alike = false;  ///< more configs of this kernel follow: reading its headers once for all of them pays
+  std::shared_ptr<const std::atomic<bool>> unwanted = {};  ///< true: nobody waits for it, so no retry after a crash
 };
 
 /// Makes the job of one config of an instance.
@@ -38,11 +40,14 @@ struct Compiled {
   store::ArtifactRow artifact;  ///< status ok: with its cubin
   bool from_store = false;      ///< nothing was compiled
   bool not_run = false;         ///< cancelled, or no worker could be started: says nothing about the config
+  bool no_worker = false;       ///< not run because none could be started (rather than that too many died)
 };
 
 /// The build cache in front of the compile workers. Safe from any thread.
 /// Every finished compilation is stored before it is handed out: good cubins as artifacts, failures with their log.
-/// A crash is retried once alone on a fresh worker; what crashes twice or times out is remembered and not tried again.
+/// A crash is retried once on a fresh worker, with no other beside it when it died for want of memory; what crashes
+/// twice or exceeds `timeout` is remembered and not tried again. Deadlines adapt (compile_deadlines.hpp): what is ended
+/// by one that is shorter than `timeout` is a timeout for now, but not remembered: a later study tries it again.
 class Compiler {
  public:
   struct Options {
@@ -51,6 +56,7 @@ class Compiler {
     int width = 1;
     std::chrono::milliseconds timeout{60000};
     bool reuse_headers = true;  ///< precompile headers where several configs of a kernel are compiled
+    pool::SlotOptions slots;
     store::Store* store = nullptr;
     Log* log = nullptr;
   };
@@ -93,12 +99,14 @@ class Compiler {
  private:
   std::optional<Compiled> from_store(const CompileJob& job);
   std::string header_directory();  ///< "" when there is none
-  uint64_t start(CompileJob job, bool retry, std::function<void(Compiled)> done);
+  uint64_t start(CompileJob job, pool::Placement placement, std::function<void(Compiled)> done);
   void finish(CompileJob job, bool retry, pool::Reply reply, std::function<void(Compiled)> done);
+  bool ended_early(const pool::Reply& reply) const;
   Compiled compile_here(CompileJob job);
-  void keep(const Compiled& compiled);
+  void keep(const Compiled& compiled, bool for_good = true);
 
   Options options_;
+  CompileDeadlines deadlines_;
   std::unique_ptr<pool::Pool> pool_;
   std::once_flag headers_once_;
   std::unique_ptr<compile::HeaderDirectory> headers_;

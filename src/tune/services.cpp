@@ -1,5 +1,6 @@
 #include "tune/services.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -92,6 +93,9 @@ Result<Compiler*> Services::compiler() {
     options.nvrtc = *library;
     options.width = options_.compile_workers > 0 ? options_.compile_workers : pool::default_width();
     options.timeout = options_.compile_timeout;
+    options.slots.directory = options_.runtime_directory;
+    // Who asks for more workers than the machine bears gets them, but all who ask get them from the same slots.
+    options.slots.count = std::max(options.width, pool::default_width());
     options.store = store_.get();
     options.log = options_.log;
     lazy_->compiler = std::make_unique<Compiler>(std::move(options));

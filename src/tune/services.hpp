@@ -24,7 +24,8 @@ struct ServiceOptions {
   std::string worker;      ///< Options::worker
   std::string worker_env;  ///< JITUNE_WORKER
   std::string cuda_home, cuda_path;
-  int compile_workers = 0;  ///< 0: pool::default_width()
+  int compile_workers = 0;        ///< 0: pool::default_width()
+  std::string runtime_directory;  ///< where compile slots are shared with other processes; "": not shared
   std::chrono::milliseconds compile_timeout{60000};
   bool keep_measuring_worker = false;  ///< between studies
   measure::Policy policy;

@@ -136,6 +136,11 @@ void Study::read_history() {
   auto rows = services_.store().trials_of(request_.key.sha256);
   if (!rows) return;
   for (auto& row : *rows) {
+    // A deadline shorter than the user's is no lasting verdict: it is in no table of failures, and gets another chance.
+    if (row.status == measure::to_string(TrialStatus::compile_timeout)) {
+      const auto known = services_.store().known_failure(row.build_sha256, "");
+      if (known && !*known) continue;
+    }
     auto config = space::parse_values(row.config);
     if (config && !instance_.reject(*config)) history_.insert_or_assign(row.config, std::move(row));
   }
@@ -232,6 +237,10 @@ void Study::explore() {
       break;
     }
     handle(std::move(*compiled));
+    if (no_workers_) {  // the rest would fare alike, and nothing would be known about any of it
+      outcome_.outcome = "error";
+      break;
+    }
     if (out_of_time() && (rest_->pending() > 0 || !space_used_up_)) {
       outcome_.outcome = "budget";
       break;

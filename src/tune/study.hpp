@@ -94,6 +94,7 @@ class Study {
   std::string best_config_;
   int compilations_before_ = 0;
   bool space_used_up_ = false;
+  bool no_workers_ = false;  // a config could not be given to any compile worker
 };
 
 /// CUDA source of the measuring worker's own kernels as a compile job for `arch`.

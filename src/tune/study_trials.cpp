@@ -73,6 +73,7 @@ Result<measure::Candidate> Study::make_candidate(const Compiled& compiled) {
 void Study::handle(Compiled compiled) {
   if (compiled.not_run) {
     outcome_.note = compiled.artifact.log;
+    no_workers_ = true;
     return;
   }
   if (!compiled.from_store) outcome_.compile_ms = elapsed_ms();

@@ -68,35 +68,35 @@ const std::vector<Way>& ways() {
       {"echo", 0, 30, kAmple, {ok}},
       {"cubin", 0, 4, kAmple, {ok}},
       {"sleep", 4, 6, kAmple, {ok}},
-      {"segv", 0, 6, kAmple, {crash}},                    // 1
-      {"abort", 0, 3, kAmple, {crash}},                   // 1
-      {"overflow", 0, 2, kAmple, {crash}},                // 1
-      {"exit", 3, 3, kAmple, {crash}},                    // 2
-      {"exit", 0, 2, kAmple, {crash}},                    // 2
-      {"answer-and-exit", 0, 4, kAmple, {ok}},            // 2: between requests
-      {"last", 0, 2, kAmple, {ok}},                       // 2
-      {"kill", 0, 3, kAmple, {crash}},                    // 3
-      {"oom", 0, 1, kAmple, {crash}},                     // 3
-      {"spin", 0, 2, kShort, {timeout}},                  // 4
-      {"sigign", 0, 2, kShort, {timeout}},                // 4
-      {"stop", 0, 2, kShort, {timeout}},                  // 4
-      {"sleep", 60000, 2, kShort, {timeout}},             // 4
-      {"garbage", 0, 3, kAmple, {protocol}},              // 8
-      {"short-garbage", 0, 2, kAmple, {protocol}},        // 8
-      {"hugelen", 0, 2, kAmple, {protocol}},              // 8
-      {"wrongid", 0, 2, kAmple, {protocol}},              // 8
-      {"twice", 0, 2, kAmple, {ok}},                      // 8
-      {"partial", 0, 2, kAmple, {crash}},                 // 8
-      {"partial", -1, 1, kShort, {timeout}},              // 8
-      {"close-out", 0, 2, kAmple, {protocol}},            // 8
-      {"close-out-exit", 0, 2, kAmple, {crash}},          // 8
-      {"close-in", 0, 1, kShort, {timeout, protocol}},    // 8
-      {"noise", 0, 3, kAmple, {ok}},                      // 9
-      {"flood", 300, 2, kAmple, {ok}},                    // 10
-      {"biglog", 0, 1, kAmple, {ok}},                     // 11
-      {"badsha", 0, 2, kAmple, {ok}},                     // 12
-      {"notelf", 0, 2, kAmple, {ok}},                     // 12
-      {"empty", 0, 2, kAmple, {ok}},                      // 12
+      {"segv", 0, 6, kAmple, {crash}},                  // 1
+      {"abort", 0, 3, kAmple, {crash}},                 // 1
+      {"overflow", 0, 2, kAmple, {crash}},              // 1
+      {"exit", 3, 3, kAmple, {crash}},                  // 2
+      {"exit", 0, 2, kAmple, {crash}},                  // 2
+      {"answer-and-exit", 0, 4, kAmple, {ok}},          // 2: between requests
+      {"last", 0, 2, kAmple, {ok}},                     // 2
+      {"kill", 0, 3, kAmple, {crash}},                  // 3
+      {"oom", 0, 1, kAmple, {crash}},                   // 3
+      {"spin", 0, 2, kShort, {timeout}},                // 4
+      {"sigign", 0, 2, kShort, {timeout}},              // 4
+      {"stop", 0, 2, kShort, {timeout}},                // 4
+      {"sleep", 60000, 2, kShort, {timeout}},           // 4
+      {"garbage", 0, 3, kAmple, {protocol}},            // 8
+      {"short-garbage", 0, 2, kAmple, {protocol}},      // 8
+      {"hugelen", 0, 2, kAmple, {protocol}},            // 8
+      {"wrongid", 0, 2, kAmple, {protocol}},            // 8
+      {"twice", 0, 2, kAmple, {ok}},                    // 8
+      {"partial", 0, 2, kAmple, {crash}},               // 8
+      {"partial", -1, 1, kShort, {timeout}},            // 8
+      {"close-out", 0, 2, kAmple, {protocol}},          // 8
+      {"close-out-exit", 0, 2, kAmple, {crash}},        // 8
+      {"close-in", 0, 1, kShort, {timeout, protocol}},  // 8
+      {"noise", 0, 3, kAmple, {ok}},                    // 9
+      {"flood", 300, 2, kAmple, {ok}},                  // 10
+      {"biglog", 0, 1, kAmple, {ok}},                   // 11
+      {"badsha", 0, 2, kAmple, {ok}},                   // 12
+      {"notelf", 0, 2, kAmple, {ok}},                   // 12
+      {"empty", 0, 2, kAmple, {ok}},                    // 12
   };
   return all;
 }
@@ -111,8 +111,7 @@ class Ledger {
     ++outcomes_[pool::to_string(reply.outcome)];
     if (++answers_[static_cast<size_t>(request)] == 1) --left_;
     if (const std::string wrong = wrong_with(request, way, reply, may_be_taken_back); !wrong.empty())
-      if (++wrong_ <= 10)
-        std::printf("request %d (%s): %s\n", request, way.word, wrong.c_str());
+      if (++wrong_ <= 10) std::printf("request %d (%s): %s\n", request, way.word, wrong.c_str());
   }
 
   int left() {
@@ -179,10 +178,11 @@ void submit_share(Pool& pool, Ledger& ledger, int begin, int end, uint64_t share
     Json request = fake(way.word, way.number);
     request["payload"] = i;
     // The pool is restarted now and then, which may hit any of them.
-    const uint64_t id = pool.submit(request, {.deadline = way.deadline,
-                                              .placement = random() % 50 == 0 ? pool::Placement::alone
-                                                           : random() % 20 == 0 ? pool::Placement::fresh
-                                                                                : pool::Placement::any},
+    const uint64_t id = pool.submit(request,
+                                    {.deadline = way.deadline,
+                                     .placement = random() % 50 == 0   ? pool::Placement::alone
+                                                  : random() % 20 == 0 ? pool::Placement::fresh
+                                                                       : pool::Placement::any},
                                     [&, i](Reply reply) { ledger.note(i, way, reply, true); });
     if (random() % 40 == 0) pool.cancel(id);
     while (i - begin > 200 && ledger.left() > 600) std::this_thread::sleep_for(2ms);

@@ -12,6 +12,12 @@
 #include "support/support.hpp"
 
 namespace jitune::test {
+namespace {
+
+// Tests run side by side, and beside other programs: they share no compile slots unless they say so.
+[[maybe_unused]] const int kNoSharedSlots = ::setenv("JITUNE_RUNTIME_DIR", "off", 0);
+
+}  // namespace
 
 TempDir::TempDir() {
   std::string pattern = (std::filesystem::temp_directory_path() / "jitune-test-XXXXXX").string();

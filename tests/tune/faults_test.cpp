@@ -137,6 +137,40 @@ TEST_CASE("a config that compiles for ever costs its deadline once, and is remem
   CHECK(status == "timeout");
 }
 
+TEST_CASE("among 20 good configs, one that compiles for ever is ended at its 2 s limit and the others are unaffected") {
+  if (!test::have_nvrtc()) return;
+  Bench bench("{}", std::chrono::seconds(2));
+  auto endless = Bench::scale();
+  endless.params = {{"BLOCK", {32, 64, 96, 128, 160, 192, 256}}, {"ITEMS", {1, 2, 4}}};
+  endless.source_text =
+      "template <int D> __device__ __forceinline__ float deep(float x) { return deep<D - 1>(x) + deep<D - 1>(x * 2) + "
+      "deep<D - 1>(x * 3); }\n"
+      "template <> __device__ __forceinline__ float deep<0>(float x) { return x * x; }\n"
+      "template <int BLOCK, int ITEMS> __global__ void scale(float* y, const float* x, float a, int n) { "
+      "if (BLOCK == 256 && ITEMS == 2) y[0] = deep<13>(a); else y[threadIdx.x] = BLOCK * ITEMS * a; }";
+  double killed_after_ms = 0;
+  int good = 0;
+  const auto count = [&](const tune::Compiled& compiled, const auto&) {
+    if (compiled.artifact.status == "ok") ++good;
+    if (compiled.artifact.status == "timeout" && !compiled.from_store) killed_after_ms = compiled.artifact.compile_ms;
+  };
+  auto request = bench.request(endless);
+  auto first = tune::compile_all(bench.services(), {.instance = request.instance, .on_compiled = count});
+  REQUIRE_MESSAGE(first.ok(), first.error());
+  CHECK(good == 20);
+  CHECK(killed_after_ms >= 2000);
+  CHECK(killed_after_ms < 2200);
+  MESSAGE("killed and reaped after " << killed_after_ms << " ms");
+  bench.reopen();
+  good = 0;
+  auto next = bench.request(endless);
+  auto second = tune::compile_all(bench.services(), {.instance = next.instance, .on_compiled = count});
+  REQUIRE_MESSAGE(second.ok(), second.error());
+  CHECK(second->from_store == 21);
+  CHECK(second->workers_started == 0);
+  CHECK(good == 20);
+}
+
 TEST_CASE("a space without a valid config names what rejects it") {
   if (!test::have_nvrtc()) return;
   Bench bench("{}");

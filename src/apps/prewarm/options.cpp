@@ -22,6 +22,7 @@ constexpr const char* kEnvironment =
     "  JITUNE_NVRTC            path of libnvrtc.so\n"
     "  JITUNE_WORKER           path of jitune-worker\n"
     "  JITUNE_COMPILE_WORKERS  compilers at a time\n"
+    "  JITUNE_RUNTIME_DIR      folder where processes share compile slots; off: not shared\n"
     "  JITUNE_LOG              off, warn (default), info, debug or key; to stderr\n";
 
 constexpr const char* kWhichKernel = "which kernel? Give at least one definition file, rmsnorm.toml for instance";

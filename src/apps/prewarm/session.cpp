@@ -141,6 +141,7 @@ tune::ServiceOptions Session::service_options() const {
   options.cuda_path = settings_.cuda_path;
   options.compile_workers = options_.compile_workers.value_or(settings_.options.compile_workers);
   options.compile_timeout = options_.compile_timeout;
+  options.runtime_directory = settings_.runtime_directory;
   options.keep_measuring_worker = true;
   options.log = log_.get();
   return options;
