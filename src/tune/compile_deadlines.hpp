@@ -10,8 +10,8 @@ namespace jitune::tune {
 
 /// How long a compilation may take, by what the other configs of its space have needed.
 ///
-/// kMultiple times the kQuantile of the times so far, once there are kSamples of them; not below kFloor, and never above
-/// the user's limit. A compilation that was ended by such a deadline counts with the time that it had: where many
+/// kMultiple times the kQuantile of the times so far, once there are kSamples of them; not below kFloor, and never
+/// above the user's limit. A compilation that was ended by such a deadline counts with the time that it had: where many
 /// configs are slow the deadline grows. Wall time, as deadlines are, so a loaded machine stretches both.
 /// Thread-safe.
 class CompileDeadlines {
