@@ -60,6 +60,7 @@ class Engine : public std::enable_shared_from_this<Engine>, public WorkerEvents 
   void rest_slots();
   int width();
   void narrow();
+  void shed();
   template <class Is>
   size_t count(Is&& is) const;
   void retry_later(Clock::time_point when);

@@ -77,6 +77,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool is_busy() const { return phase_ == Phase::busy; }
   bool is_idle() const { return phase_ == Phase::idle && !dead_; }
   bool is_fresh() const { return served_ == 0; }
+  bool is_leaving() const { return phase_ != Phase::starting && phase_ != Phase::idle && phase_ != Phase::busy; }
   bool has_ended() const;  ///< dead, though its death may not have been handled yet
   bool is_stuck() const { return stuck_; }
   uint64_t request_id() const { return request_ ? request_->id : 0; }

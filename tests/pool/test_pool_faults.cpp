@@ -289,6 +289,15 @@ TEST_CASE("damaged and foreign cubins, and a log of 20 MB") {
   CHECK(contains(log->log, "bytes cut"));
 }
 
+TEST_CASE("odd bytes in a source reach the worker as they are") {
+  Pool pool(fake_pool());
+  for (const std::string& odd :
+       {std::string("a\0b", 3), std::string("\xef\xbb\xbfint x;\r\n"), std::string("\xff\xfe\x80 \xc3(")}) {
+    const Json payload = wire::to_binary(odd);
+    CHECK(pool.call({{"fake", "echo"}, {"payload", payload}}, 5s).message == payload);
+  }
+}
+
 TEST_CASE("chaos: every request is answered once, whatever its worker does") {
   auto options = fake_pool(3);
   options.storm_deaths = 1000000;

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <latch>
 #include <set>
 #include <thread>
@@ -157,7 +159,80 @@ int with_descriptors_closed_later() {
   return 0;
 }
 
+int with_no_processes() {
+  if (::geteuid() == 0) {  // root has no limit of processes
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 0;
+  }
+  Pool running(fake_pool()), late(fake_pool());
+  const bool reachable = running.call(fake("echo"), 5s).outcome == Outcome::ok;  // by that user
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_NPROC, &none);
+  const auto start = Clock::now();
+  const Reply reply = late.call(fake("echo"), 5s);
+  JITUNE_EXPECT(1, reply.outcome == Outcome::no_worker);  // not even a thread of the pool's own
+  JITUNE_EXPECT(2, !reply.detail.empty());
+  if (reachable) {
+    JITUNE_EXPECT(3, running.call(fake("exit", 3), 5s).outcome == Outcome::crash);
+    const Reply refused = running.call(fake("echo"), 5s);
+    JITUNE_EXPECT(4, refused.outcome == Outcome::no_worker);
+    JITUNE_EXPECT(5, refused.detail.find("cannot start the worker") != std::string::npos);
+  }
+  JITUNE_EXPECT(6, ms_since(start) < 5000);
+  return 0;
+}
+
+int with_sigpipe() {
+  ::signal(SIGPIPE, SIG_DFL);  // would end this program
+  Pool pool(fake_pool());
+  for (int i = 0; i < 3; ++i) {
+    JITUNE_EXPECT(1, pool.call(fake("close-in"), 30ms).outcome == Outcome::timeout);
+    // More than a pipe holds, to a worker that dies while it is being written.
+    Json large = fake("exit", 3);
+    large["payload"] = wire::to_binary(std::string(3u << 20, 'x'));
+    JITUNE_EXPECT(2, pool.call(large, 20s).outcome == Outcome::crash);
+    const int64_t pid = wire::get_int(pool.call(fake("self"), 5s).message, "pid");
+    pool.submit(fake("stop"), 200ms, [](Reply) {});
+    ::kill(static_cast<pid_t>(pid), SIGKILL);
+    JITUNE_EXPECT(3, pool.call(large, 20s).outcome == Outcome::crash);
+  }
+  struct sigaction now {};
+  ::sigaction(SIGPIPE, nullptr, &now);
+  JITUNE_EXPECT(4, now.sa_handler == SIG_DFL);
+  return 0;
+}
+
+int with_folder_umask_and_limits_changed() {
+  char folder[] = "/tmp/jitune-test-XXXXXX";
+  if (::mkdtemp(folder) == nullptr) return 90;
+  auto options = fake_pool();
+  options.slots = {std::string(folder) + "/run", 2, 60s};
+  Pool pool(options);
+  if (::chdir(folder) != 0) return 91;
+  ::umask(0);
+  const rlimit core{RLIM_INFINITY, RLIM_INFINITY};
+  ::setrlimit(RLIMIT_CORE, &core);
+  const Reply reply = pool.call(fake("self"), 5s);
+  struct stat info {};
+  JITUNE_EXPECT(1, reply.outcome == Outcome::ok);
+  JITUNE_EXPECT(2, wire::get_string(reply.message, "cwd") == "/");
+  JITUNE_EXPECT(3, wire::get_int(reply.message, "core_limit", -1) == 0);
+  JITUNE_EXPECT(4, ::stat((std::string(folder) + "/run").c_str(), &info) == 0 && (info.st_mode & 0777) == 0700);
+  JITUNE_EXPECT(
+      5, ::stat((std::string(folder) + "/run/compile-slots").c_str(), &info) == 0 && (info.st_mode & 0777) == 0600);
+  return std::filesystem::remove_all(folder) > 0 ? 0 : 92;
+}
+
 int orphan_pipe[2];
+
+/// The pool's destructor runs in exit(), after main.
+int exits_while_workers_are_busy() {
+  static Pool at_exit(fake_pool(2));
+  const int64_t pid = wire::get_int(at_exit.call(fake("self"), 5s).message, "pid");
+  (void)!::write(orphan_pipe[1], &pid, sizeof pid);
+  for (int i = 0; i < 6; ++i) at_exit.submit(fake(i % 2 == 0 ? "sigign" : "spin"), 100s, [](Reply) {});
+  std::this_thread::sleep_for(50ms);
+  std::exit(0);
+}
 
 int starts_workers_and_is_killed() {
   Pool pool(fake_pool(2));
@@ -256,6 +331,32 @@ TEST_CASE("a host that is killed takes its workers along, whatever they ignore")
   int64_t idle = 0;
   REQUIRE(::read(orphan_pipe[0], &idle, sizeof idle) == sizeof idle);
   CHECK(wait_until([&] { return !exists(idle); }, 1000));
+  ::close(orphan_pipe[0]);
+  ::close(orphan_pipe[1]);
+}
+
+TEST_CASE("no processes to be had: a reason, not a hang") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return test::skip("sanitizers", "their runtimes end a program that can't make threads");
+#else
+  CHECK(in_child(with_no_processes) == 0);
+#endif
+}
+TEST_CASE("a write to a dead worker raises no SIGPIPE in the host") {
+  CHECK(in_child(with_sigpipe) == 0);
+}
+TEST_CASE("a host that changes its folder, umask and limits after the pool was made") {
+  CHECK(in_child(with_folder_umask_and_limits_changed) == 0);
+}
+
+TEST_CASE("exit() while workers are busy ends them, at once") {
+  REQUIRE(::pipe(orphan_pipe) == 0);
+  const auto start = Clock::now();
+  CHECK(in_child(exits_while_workers_are_busy) == 0);
+  CHECK(ms_since(start) < 5000);
+  int64_t pid = 0;
+  REQUIRE(::read(orphan_pipe[0], &pid, sizeof pid) == sizeof pid);
+  CHECK_FALSE(exists(pid));
   ::close(orphan_pipe[0]);
   ::close(orphan_pipe[1]);
 }
