@@ -1,12 +1,13 @@
 // How long starting a worker takes from a small host and from one with gigabytes resident:
 //   bench_spawn [--worker PATH] [--gib 4] [--starts 50]
-// Each start is timed from posix_spawn to the worker's answer. The two hosts are processes of their own, started afresh,
-// and take turns, so that the machine's other load meets both alike. The last line is the ratio of the medians.
+// Each start is timed from posix_spawn to the worker's answer. The two hosts are processes of their own, started
+// afresh, and take turns, so that the machine's other load meets both alike. The last line is the ratio of the medians.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -101,6 +102,7 @@ double at(std::vector<double> times, double quantile) {
 void end(Host& host) {
   ::close(host.to);
   ::close(host.from);
+  ::kill(host.pid, SIGKILL);  // it has no worker now, and the other host may hold a copy of its pipe
   ::waitpid(host.pid, nullptr, 0);
 }
 
