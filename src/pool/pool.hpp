@@ -71,7 +71,7 @@ struct RequestOptions {
 struct SlotOptions {
   std::string directory;         ///< "": none are shared
   int count = 1;                 ///< of the whole machine
-  Milliseconds patience{60000};  ///< without any slot for so long, a pool goes on with one worker all the same
+  Milliseconds patience{60000};  ///< without any, and none changes hands: a pool goes on with one worker all the same
 };
 
 struct PoolOptions {

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace jitune::pool {
 namespace {
@@ -153,6 +154,21 @@ void Slots::set_hungry(bool hungry) {
   }
 }
 
+/// Writes down that a slot was taken, for those who wait.
+void Slots::stamp(int slot, Clock::time_point now) {
+  const int64_t ticks = now.time_since_epoch().count();
+  (void)!::pwrite(file_.get(), &ticks, sizeof ticks, slot * static_cast<int64_t>(sizeof ticks));
+}
+
+/// Whether any slot has been taken since this was last asked.
+bool Slots::others_moved() {
+  std::vector<int64_t> now(static_cast<size_t>(count_));
+  (void)!::pread(file_.get(), now.data(), now.size() * sizeof now[0], 0);
+  if (now == stamps_) return false;
+  stamps_ = std::move(now);
+  return true;
+}
+
 int Slots::take(Clock::time_point now) {
   if (here_byte_ < 0) here_byte_ = lock_any(kHereRegion);
   if (held_ >= count_) return kNone;
@@ -173,7 +189,12 @@ int Slots::take(Clock::time_point now) {
     overdue_ = false;
     waiting_since_.reset();
     set_hungry(false);
+    stamp(slot, now);
     return slot;
+  }
+  if (held_ == 0 && others_moved()) {
+    waiting_since_ = now;
+    overdue_ = false;
   }
   if (held_ == 0 && (overdue_ || now - *waiting_since_ >= patience_)) {
     overdue_ = true;

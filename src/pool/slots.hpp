@@ -25,8 +25,8 @@ namespace jitune::pool {
 class Slots {
  public:
   /// Makes `directory` (0700) and the file in it. Fails when the folder belongs to somebody else, is a link, or is open
-  /// to others: a lock that anybody can hold is no lock. `patience`: how long a holder without any slot waits before it
-  /// goes on with one compiler all the same, so that a stopped process can't stop the others.
+  /// to others: a lock that anybody can hold is no lock. `patience`: how long a holder without any slot sees none
+  /// change hands before it goes on with one compiler all the same, so that a stopped process can't stop the others.
   static Result<std::unique_ptr<Slots>> open(const SlotOptions& options);
   ~Slots();
   Slots(const Slots&) = delete;
@@ -52,6 +52,8 @@ class Slots {
   int64_t lock_any(int64_t region);
   int share() const;
   void set_hungry(bool hungry);
+  void stamp(int slot, Clock::time_point now);
+  bool others_moved();
 
   UniqueFd file_;
   int count_;
@@ -61,6 +63,7 @@ class Slots {
   int64_t here_byte_ = -1, hungry_byte_ = -1;
   std::optional<Clock::time_point> waiting_since_;
   Clock::time_point newcomer_until_{};
+  std::vector<int64_t> stamps_;  ///< when each slot was last taken, as last seen
   bool overdue_ = false;
 };
 

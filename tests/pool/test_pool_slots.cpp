@@ -190,6 +190,18 @@ TEST_CASE("slots: a stopped process costs the others their patience, not their w
   other->give_back(Slots::kBorrowed);
   stopped->give_back(0);
   CHECK(other->take(now + 1003ms) == 0);
+
+  // Slots that change hands are none that a stopped process holds: however long it takes, nothing is borrowed.
+  TempDir slow;
+  auto busy = open_slots(slow, 1), waiting = open_slots(slow, 1, 1000ms);
+  CHECK(busy->take(now) == 0);
+  CHECK(waiting->take(now) == Slots::kNone);
+  busy->give_back(0);
+  CHECK(busy->take(now + 900ms) == Slots::kNone);  // a newcomer among those that wait
+  CHECK(busy->take(now + 910ms) == 0);
+  CHECK(waiting->take(now + 1100ms) == Slots::kNone);
+  CHECK(waiting->take(now + 2000ms) == Slots::kNone);
+  CHECK(waiting->take(now + 2100ms) == Slots::kBorrowed);
 }
 
 TEST_CASE("slots: a folder that is not ours alone is refused by name") {
