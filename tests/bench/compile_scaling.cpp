@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <new>
 #include <random>
 #include <sstream>
@@ -164,7 +163,6 @@ double run_bare(const compile::NvrtcFile& file, const std::vector<tune::CompileJ
 struct Measured {
   double seconds = 0;
   double resident_mb = 0;  ///< the largest worker's, at most
-  std::map<std::string, int> headers;
 };
 
 /// The largest peak of resident memory among this process's children.
@@ -255,7 +253,7 @@ KernelDefinition cub_kernel() {
 
 struct Settings {
   std::vector<int> widths{1, 2, 4, 8, 12, 16};
-  std::vector<int> header_widths{1, 8};
+  std::vector<int> header_widths{8};
   std::vector<int> header_configs{4, 8, 24};
   int per_worker = 24;
   int most_in_threads = 96;  ///< threads stop scaling early, and their rate is known long before
@@ -293,7 +291,7 @@ Settings parse(int argc, char** argv) {
     else
       stop(
           "usage: compile_scaling [--part=all|scaling|headers] [--widths=1,2,4] [--per-worker=24] "
-          "[--header-widths=1,8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
+          "[--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
   }
   return settings;
 }
@@ -304,7 +302,7 @@ void scaling(const Settings& settings, const compile::NvrtcFile& file, const std
                               settings.arch, file.build, static_cast<size_t>(most * settings.per_worker));
   std::printf(
       "configs per second, %d configs a worker (threads: at most %d in all); share: jitune / bare processes\n"
-      "width  threads  bare processes  jitune  share  jitune with precompiled headers  worker MB\n",
+      "width  threads  bare processes  jitune  share  worker MB\n",
       settings.per_worker, settings.most_in_threads);
   double one_process = 0, worst = 1e9;
   for (const int width : settings.widths) {
@@ -313,12 +311,10 @@ void scaling(const Settings& settings, const compile::NvrtcFile& file, const std
     const double processes = count / run_bare(file, jobs, count, width, 1);
     const Measured plain = run_jitune(file, worker, jobs, count, width, false);
     const double threads = in_threads / run_bare(file, jobs, in_threads, 1, width);
-    const Measured headers = run_jitune(file, worker, jobs, count, width, true);
     if (one_process == 0) one_process = processes / width;
     worst = std::min(worst, count / plain.seconds / processes);
-    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %31.2f  %9.0f\n", width, threads, processes, count / plain.seconds,
-                count / plain.seconds / processes, count / headers.seconds,
-                std::max(plain.resident_mb, headers.resident_mb));
+    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %9.0f\n", width, threads, processes, count / plain.seconds,
+                count / plain.seconds / processes, plain.resident_mb);
     std::fflush(stdout);
   }
   std::printf("worst share %.3f (target 0.95); one bare process: %.1f ms a config\n", worst, 1000 / one_process);
