@@ -14,7 +14,7 @@
 
 namespace jitune::store {
 
-const char* const kSchemaFingerprint = "dd79b0cccf795dd6855e9c9ca61d5fe5d8f30cf09067557c6cd76d398791b108";
+const char* const kSchemaFingerprint = "9bb67ab243fd6d73fa75172da173fb9aa341d14a40aada11bbffb1973aef9a1b";
 
 namespace {
 

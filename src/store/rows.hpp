@@ -54,6 +54,11 @@ void record_failure(Database& database, const std::string& build_sha256, const s
 std::optional<Store::Toolchain> find_toolchain(Database& database, const Store::Toolchain& stat_tuple);
 void put_toolchain(Database& database, const Store::Toolchain& toolchain);
 
+// ahead.cpp
+void keep_ahead(Database& database, const std::string& build_sha256, const std::string& problem);
+/// (t) The key is tuned: what was compiled ahead for it is kept no longer, as far as nobody else needs it.
+void release_ahead(Database& database, int64_t key_id);
+
 // winners.cpp
 struct FoundWinner {
   WinnerRow row;

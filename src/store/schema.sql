@@ -108,6 +108,12 @@ CREATE TABLE cubins (                    -- the bytes apart: equal ones are stor
   cubin         BLOB NOT NULL CHECK (length(cubin) > 0)
 ) STRICT;
 
+CREATE TABLE ahead (                     -- compiled ahead of any tuning: no eviction takes these cubins before the key
+  build_sha256  TEXT NOT NULL,           -- that will want them is tuned, which is when its rows go
+  problem       TEXT NOT NULL,           -- of that key: {"T":"half","hidden":8192}, buckets applied
+  PRIMARY KEY (build_sha256, problem)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE trials (                    -- one config tried for one key
   trial_id      INTEGER PRIMARY KEY,
   key_id        INTEGER NOT NULL REFERENCES keys ON DELETE CASCADE,

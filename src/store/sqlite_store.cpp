@@ -189,6 +189,13 @@ Result<Claim> SqliteStore::claim(const key::TuningKey& key, std::chrono::millise
   });
 }
 
+Result<void> SqliteStore::keep_until_tuned(const std::string& build_sha256, const std::string& problem) {
+  return plain(run(Wait::work, Access::write, [&](Database& database) {
+    keep_ahead(database, build_sha256, problem);
+    return Done{};
+  }));
+}
+
 Result<void> SqliteStore::renew(const Lease& lease) {
   return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
     Transaction transaction(database);
@@ -251,6 +258,8 @@ Result<void> SqliteStore::end_study(int64_t study, const Lease& lease, const Stu
         close_study(database, id, end, now());
       }
       drop_losers_cubins(database, id);
+      // A study that its budget ended goes on another time and wants what is left.
+      if (winner && held && (end.outcome == "won" || end.outcome == "default_kept")) release_ahead(database, key_id);
       transaction.commit();
     }
     if (active != studies_.end()) studies_.erase(active);

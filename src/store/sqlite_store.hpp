@@ -38,6 +38,7 @@ class SqliteStore final : public Store {
   Result<std::vector<ArtifactRow>> find_artifacts(const std::vector<std::string>& build_sha256) override;
   Result<void> put_artifact(const ArtifactRow& artifact, const key::SourceHash& source,
                             const std::string& source_text) override;
+  Result<void> keep_until_tuned(const std::string& build_sha256, const std::string& problem) override;
   Result<std::optional<std::string>> known_failure(const std::string& build_sha256,
                                                    const std::string& problem) override;
   Result<void> record_failure(const std::string& build_sha256, const std::string& problem, const std::string& status,

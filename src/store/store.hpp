@@ -168,6 +168,10 @@ class Store {
   virtual Result<void> put_artifact(const ArtifactRow& artifact, const key::SourceHash& source,
                                     const std::string& source_text) = 0;
 
+  /// Marks an artifact as compiled ahead for the keys of `problem` (canonical JSON, buckets applied): its cubin is kept
+  /// until such a key of the same kernel, source, arch and NVRTC is tuned to the end.
+  virtual Result<void> keep_until_tuned(const std::string& build_sha256, const std::string& problem) = 0;
+
   // --- failures that must not be tried again -------------------------------------------------------------------------
   /// `problem` is "" for compile failures. The status word; nothing when there is none or it is older than 90 days.
   virtual Result<std::optional<std::string>> known_failure(const std::string& build_sha256,

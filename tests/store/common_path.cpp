@@ -157,6 +157,43 @@ TEST_CASE("a study's end keeps the winner's cubin and those it did not make, and
   CHECK((*store->find_artifact(loser.build_sha256))->cubin == "loser");
 }
 
+TEST_CASE("cubins compiled ahead stay until their key is tuned to the end, then the losers' go") {
+  auto store = test::open_store("off");
+  const auto key = test::sample_key(), other = test::sample_key(R"({"M":8192})");
+  const auto winner = test::sample_artifact(R"({"BLOCK":64})", "winner");
+  const auto loser = test::sample_artifact(R"({"BLOCK":128})", "loser");
+  const auto untried = test::sample_artifact(R"({"BLOCK":256})", "untried");
+  const auto shared = test::sample_artifact(R"({"BLOCK":512})", "wanted for another problem too");
+  for (const auto& artifact : {winner, loser, untried, shared}) {
+    REQUIRE_OK(store->put_artifact(artifact, test::sample_source(), "source"));
+    for (int twice = 0; twice < 2; ++twice) REQUIRE_OK(store->keep_until_tuned(artifact.build_sha256, key.problem));
+  }
+  REQUIRE_OK(store->keep_until_tuned(shared.build_sha256, other.problem));
+  const auto has = [&](const store::ArtifactRow& artifact) {
+    const auto found = store->find_artifact(artifact.build_sha256);
+    return found.ok() && found->has_value() && !(*found)->cubin.empty();
+  };
+  const auto run = [&](const key::TuningKey& of, const char* outcome) {
+    auto claim = store->claim(of, 8s, true);
+    REQUIRE_OK(claim);
+    auto study = store->begin_study(of, test::sample_study());
+    REQUIRE_OK(study);
+    for (const auto& artifact : {winner, loser})
+      REQUIRE_OK(store->add_trial(*study, claim->lease, test::sample_trial(artifact.config, 15)));
+    REQUIRE_OK(store->end_study(*study, claim->lease, {outcome, ""}, test::sample_winner(winner.config, 15, "winner")));
+  };
+  run(key, "budget");  // goes on another time
+  for (const auto& artifact : {winner, loser, untried, shared}) CHECK(has(artifact));
+  run(key, "won");
+  CHECK(has(winner));
+  CHECK_FALSE(has(loser));
+  CHECK_FALSE(has(untried));
+  CHECK(has(shared));
+  run(other, "default_kept");
+  CHECK(has(winner));
+  CHECK_FALSE(has(shared));
+}
+
 TEST_CASE("trials come back as they were, the latest of each config over all studies of a key") {
   auto store = test::open_store("off");
   const auto key = test::sample_key();
