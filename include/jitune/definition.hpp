@@ -130,6 +130,12 @@ struct Variant {
   std::optional<std::vector<DefaultRule>> defaults = {};
 };
 
+/// A header given as text: found by exactly this name, before any directory.
+struct HeaderText {
+  std::string name;  ///< as in `#include "name"`
+  std::string text;
+};
+
 enum class Macros : uint8_t { after_includes, before_includes };
 
 /// A kernel: source, space, launch geometry, args and the author's own choice of config.
@@ -152,6 +158,7 @@ struct KernelDefinition {
   Macros macros = Macros::after_includes;
   std::string arch = {};            ///< "" is the device's; `sm_90a` asks for the arch-specific form
   std::string base_directory = {};  ///< what relative paths start at; "" is the working directory
+  std::vector<HeaderText> headers = {};
 };
 
 inline Arg in(std::string name, std::string type, std::string count, Fill fill = Fill::normal(0, 1)) {

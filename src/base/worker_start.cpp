@@ -49,7 +49,14 @@ void fix_addresses(char** argv) {
   if (now < 0 || (now & ADDR_NO_RANDOMIZE) != 0) return;
   if (::personality(static_cast<unsigned long>(now | ADDR_NO_RANDOMIZE)) < 0) return;
   // Only a change that the kernel has taken leads to a second start: never to a third.
-  if ((::personality(0xffffffff) & ADDR_NO_RANDOMIZE) != 0) ::execv("/proc/self/exe", argv);
+  if ((::personality(0xffffffff) & ADDR_NO_RANDOMIZE) == 0) return;
+  char path[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length > 0) {  // by its own path, so that the process keeps its name
+    path[length] = '\0';
+    ::execv(path, argv);
+  }
+  ::execv("/proc/self/exe", argv);
 }
 
 }  // namespace jitune

@@ -56,9 +56,12 @@ Json to_json(const Request& request) {
   const space::BuildSpec& spec = request.spec;
   Json defines = Json::array();
   for (const auto& [name, value] : spec.defines) defines.push_back(Json::array({name, value}));
+  Json header_texts = Json::array();
+  for (const HeaderText& header : spec.header_texts) header_texts.push_back(Json::array({header.name, header.text}));
   return {{"source_text", spec.source_text},
           {"source_name", spec.source_name},
           {"include_dirs", to_json(spec.include_dirs)},
+          {"header_texts", std::move(header_texts)},
           {"entry", spec.entry},
           {"is_template", spec.is_template},
           {"defines", std::move(defines)},
@@ -93,6 +96,14 @@ Result<Request> request_from_json(const Json& json) {
     auto read = strings(json, name);
     if (!read) return read.failure();
     *list = *std::move(read);
+  }
+  const auto header_texts = json.find("header_texts");
+  if (header_texts == json.end() || !header_texts->is_array())
+    return Failure{"a compile request lacks the list 'header_texts'"};
+  for (const Json& pair : *header_texts) {
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+      return Failure{"'header_texts' of a compile request holds something that is no pair of texts"};
+    spec.header_texts.push_back({pair[0].get<std::string>(), pair[1].get<std::string>()});
   }
   const auto defines = json.find("defines");
   if (defines == json.end() || !defines->is_array()) return Failure{"a compile request lacks the list 'defines'"};

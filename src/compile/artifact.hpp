@@ -25,7 +25,7 @@ std::optional<Status> parse_status(std::string_view word) noexcept;
 /// One compilation: the cubin and all that is known of it, or why there is none.
 struct Artifact {
   Status status = Status::error;
-  std::string cubin;         ///< CUDA ELF bytes
+  std::string cubin;         ///< CUDA ELF bytes; PTX where the device is newer than NVRTC
   std::string lowered_name;  ///< the symbol to ask of the module
   int regs = 0;
   int64_t static_smem_bytes = 0;
@@ -44,7 +44,7 @@ Result<Artifact> artifact_from_json(const Json& json);
 /// Keeps head and tail of a log that is longer than 16 KiB and says between them how much was cut.
 std::string shorten_log(std::string log);
 
-/// Checks that `cubin` is a CUDA ELF (machine 190) of a sane size and, when `symbol` is given, that it holds it.
+/// Checks that `cubin` is a CUDA ELF (machine 190), or PTX, of a sane size and, when `symbol` is given, holds it.
 Result<void> check_cubin(std::string_view cubin, std::string_view symbol = {});
 
 }  // namespace jitune::compile

@@ -56,12 +56,25 @@ std::optional<bool> defines_symbol(std::string_view cubin, const Elf64_Ehdr& hea
   return false;
 }
 
+bool looks_like_ptx(std::string_view image) {
+  const std::string_view head = image.substr(0, 4096);
+  return head.find("\n.version ") != std::string_view::npos && head.find("\n.target ") != std::string_view::npos;
+}
+
+Result<void> check_ptx(std::string_view ptx, std::string_view symbol) {
+  if (ptx.find('\0') != std::string_view::npos) return Failure{"the PTX is damaged: it holds a zero byte"};
+  if (ptx.find_last_of('}') == std::string_view::npos) return Failure{"the PTX is damaged: it has no end"};
+  if (symbol.empty() || ptx.find(".entry " + std::string(symbol) + "(") != std::string_view::npos) return {};
+  return Failure{"the PTX does not hold the kernel '" + std::string(symbol) + "'"};
+}
+
 }  // namespace
 
 Result<void> check_cubin(std::string_view cubin, std::string_view symbol) {
   if (cubin.empty()) return Failure{"the cubin is empty"};
   if (cubin.size() > kMaxCubinBytes)
     return Failure{"the cubin has " + std::to_string(cubin.size()) + " bytes, more than the 64 MiB jitune takes"};
+  if (looks_like_ptx(cubin)) return check_ptx(cubin, symbol);
   const auto header = read_at<Elf64_Ehdr>(cubin, 0);
   if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64)
     return Failure{"the cubin is not a 64-bit ELF file"};

@@ -132,6 +132,7 @@ std::vector<std::string> include_dirs(const fs::path& dir) {
   add_toolkit(dir / ".." / "include");
   add_toolkit(dir / ".." / ".." / "cuda_runtime" / "include");
   add_toolkit(dir / ".." / ".." / "cuda_cccl" / "include");
+  add_toolkit(dir / ".." / ".." / "cuda_nvcc" / "include");  // crt/mma.h and the like
   return dirs;
 }
 

@@ -32,6 +32,8 @@ struct Functions {
   decltype(&nvrtcGetProgramLog) log = nullptr;
   decltype(&nvrtcGetCUBINSize) cubin_size = nullptr;
   decltype(&nvrtcGetCUBIN) cubin = nullptr;
+  decltype(&nvrtcGetPTXSize) ptx_size = nullptr;
+  decltype(&nvrtcGetPTX) ptx = nullptr;
   // From 12.8 on; older headers don't declare them.
   nvrtcResult (*pch_status)(nvrtcProgram) = nullptr;
   nvrtcResult (*set_pch_heap)(size_t) = nullptr;
@@ -58,6 +60,8 @@ const char* bind_all(const DynamicLibrary& library, Functions& f) {
   if (!bind(library, "nvrtcGetProgramLog", f.log)) return "nvrtcGetProgramLog";
   if (!bind(library, "nvrtcGetCUBINSize", f.cubin_size)) return "nvrtcGetCUBINSize";
   if (!bind(library, "nvrtcGetCUBIN", f.cubin)) return "nvrtcGetCUBIN";
+  if (!bind(library, "nvrtcGetPTXSize", f.ptx_size)) return "nvrtcGetPTXSize";
+  if (!bind(library, "nvrtcGetPTX", f.ptx)) return "nvrtcGetPTX";
   bind(library, "nvrtcGetPCHCreateStatus", f.pch_status);
   bind(library, "nvrtcSetPCHHeapSize", f.set_pch_heap);
   return nullptr;
@@ -129,6 +133,20 @@ std::string take_header_remarks(std::string& log) {
   if (!remarks.empty() && (first == std::string::npos || kept.compare(first, kHint.size(), kHint) == 0)) kept.clear();
   log = std::move(kept);
   return remarks;
+}
+
+bool gives_header(const space::BuildSpec& spec, const std::string& name) {
+  return std::any_of(spec.header_texts.begin(), spec.header_texts.end(),
+                     [&](const HeaderText& header) { return header.name == name; });
+}
+
+/// For a device newer than this NVRTC the newest virtual arch that both know, whose PTX the driver can take; else "".
+/// Code for one arch alone (sm_130a) can't be had that way.
+std::string virtual_arch_for(const std::string& arch, const std::vector<int>& known) {
+  int wanted = 0, end = 0;
+  if (known.empty() || std::sscanf(arch.c_str(), "sm_%d%n", &wanted, &end) != 1) return "";
+  if (static_cast<size_t>(end) != arch.size() || wanted <= known.back()) return "";
+  return "compute_" + std::to_string(known.back());
 }
 
 void preload_builtins(const std::filesystem::path& library) {
@@ -206,11 +224,13 @@ void Nvrtc::State::take_result(const Program& program, const Request& request, c
     return;
   }
   artifact.lowered_name = lowered;
+  const bool is_ptx = request.spec.arch.starts_with("compute_");
   size_t size = 0;
-  result = f.cubin_size(program.handle, &size);
+  result = (is_ptx ? f.ptx_size : f.cubin_size)(program.handle, &size);
   if (result == NVRTC_SUCCESS) {
     artifact.cubin.resize(size);
-    result = f.cubin(program.handle, artifact.cubin.data());
+    result = (is_ptx ? f.ptx : f.cubin)(program.handle, artifact.cubin.data());
+    if (is_ptx) artifact.cubin.resize(artifact.cubin.find_last_not_of('\0') + 1);
   }
   if (result != NVRTC_SUCCESS || size == 0) {
     artifact.cubin.clear();
@@ -240,6 +260,8 @@ std::string Nvrtc::State::header_key(const Request& request, const std::string& 
         std::string_view(option).substr(std::min<size_t>(option.find_first_not_of('-'), option.size()));
     if (!name.starts_with("maxrregcount")) hasher.field("option", option);  // works on the code alone
   }
+  for (const HeaderText& header : request.spec.header_texts)
+    hasher.field("header", header.name).field("text", header.text);
   for (const MemoryHeader& header : headers_for(request))
     hasher.field("header", header.name).field("text", header.text);
   hasher.field("nvrtc", static_cast<long long>(reinterpret_cast<intptr_t>(f.compile)));
@@ -274,7 +296,12 @@ Artifact Nvrtc::State::attempt(const Request& request, const HeaderReuse::Plan& 
     source = parts.head + "#pragma nv_hdrstop\n" + parts.rest;
   }
   std::vector<const char*> names, texts, options;
+  for (const HeaderText& header : request.spec.header_texts) {
+    names.push_back(header.name.c_str());
+    texts.push_back(header.text.c_str());
+  }
   for (const MemoryHeader& header : headers_for(request)) {
+    if (gives_header(request.spec, header.name)) continue;  // NVRTC crashes on two texts of one name
     names.push_back(header.name.c_str());
     texts.push_back(header.text.c_str());
   }
@@ -342,8 +369,11 @@ std::vector<int> Nvrtc::supported_archs() const {
   return archs;
 }
 
-Artifact Nvrtc::compile(const Request& request) {
+Artifact Nvrtc::compile(const Request& asked) {
   const auto start = Clock::now();
+  Request request = asked;
+  const std::string newest = virtual_arch_for(asked.spec.arch, supported_archs());
+  if (!newest.empty()) request.spec.arch = newest;
   nvrtcResult result = NVRTC_SUCCESS;
   Artifact artifact = state_->attempt(request, result);
   if (result == NVRTC_ERROR_INVALID_OPTION && state_->knows_no_cache &&
@@ -363,6 +393,9 @@ Artifact Nvrtc::compile(const Request& request) {
     for (const int arch : supported_archs()) archs += (archs.empty() ? "sm_" : ", sm_") + std::to_string(arch);
     artifact.log += "NVRTC " + version() + " compiles for " + archs + " (asked: " + request.spec.arch + ")\n";
   }
+  if (!newest.empty() && artifact.status == Status::ok)
+    artifact.log += "NVRTC " + version() + " does not know " + asked.spec.arch + ": this is PTX for " + newest +
+                    ", which the driver compiles when it is loaded\n";
   artifact.log = shorten_log(std::move(artifact.log));
   artifact.compile_ms = ms_since(start);
   return artifact;

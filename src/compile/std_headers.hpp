@@ -13,7 +13,8 @@ struct MemoryHeader {
 
 /// Stand-ins for the C and C++ headers that kernels name but NVRTC has none of: `<cstdint>`, `<type_traits>` and so on.
 /// They hand on to `<cuda/std/...>` and make its names known in `std`. A header that an include folder of the author
-/// offers, or whose counterpart `toolkit_dirs` lack, is left out. `light`: `<type_traits>` is kLightTypeTraits.
+/// offers is left out; one whose counterpart `toolkit_dirs` lack too, but for a few that are short enough to bring
+/// along. `light`: `<type_traits>` is kLightTypeTraits.
 std::vector<MemoryHeader> std_headers(const std::vector<std::string>& author_dirs,
                                       const std::vector<std::string>& toolkit_dirs, bool light);
 

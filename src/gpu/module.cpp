@@ -57,11 +57,15 @@ Trouble Module::load(const Driver& driver, std::string_view cubin, const std::st
   *this = Module();
   driver_ = &driver;
   // The driver reads as far as the headers say: they must at least be there and whole.
-  if (cubin.size() < 64 || cubin.substr(0, 4) != std::string_view("\x7f"
-                                                                  "ELF"))
+  const bool is_ptx = cubin.substr(0, 4096).find("\n.version ") != std::string_view::npos;
+  if (cubin.size() < 64 || (!is_ptx && cubin.substr(0, 4) != std::string_view("\x7f"
+                                                                              "ELF")))
     return {CUDA_ERROR_INVALID_IMAGE, "the cubin is no ELF file (" + std::to_string(cubin.size()) + " bytes)"};
+  const std::string text = is_ptx ? std::string(cubin) : std::string();  // the driver wants PTX to end in a NUL
   CUmodule module = nullptr;
-  if (Trouble bad = trouble(driver, "loading the module", driver.cuModuleLoadData(&module, cubin.data())); bad)
+  if (Trouble bad =
+          trouble(driver, "loading the module", driver.cuModuleLoadData(&module, is_ptx ? text.c_str() : cubin.data()));
+      bad)
     return bad;
   module_ = module;
   CUfunction function = nullptr;

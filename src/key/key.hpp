@@ -29,8 +29,10 @@ struct SourceHash {
 /// order; angled ones in `include_dirs`. Comments and string literals are respected; conditionals are not evaluated, so
 /// both branches count. A name that resolves nowhere is no error and never resolves to the host's /usr/include.
 /// The same tree at another path gives the same hash. Reads files; fails when a found header cannot be read.
+/// `header_texts` are found first, by exactly their name.
 Result<SourceHash> hash_source(const std::string& text, const std::string& source_directory,
-                               const std::vector<std::string>& include_dirs);
+                               const std::vector<std::string>& include_dirs,
+                               const std::vector<HeaderText>& header_texts = {});
 
 /// What a cubin depends on. `sha256` is the build key.
 struct BuildKey {

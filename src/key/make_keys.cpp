@@ -22,6 +22,13 @@ Json exact(const std::string& text) {
   }
 }
 
+/// Options that can't change the code are none of a key's business.
+std::vector<std::string> that_change_code(std::vector<std::string> options) {
+  std::erase_if(
+      options, [](const std::string& option) { return !space::changes_code(option.substr(0, option.find(" when "))); });
+  return options;
+}
+
 Json exact_list(const std::vector<std::string>& texts) {
   Json list = Json::array();
   for (const std::string& text : texts) list.push_back(exact(text));
@@ -47,7 +54,7 @@ BuildKey make_build_key(const SourceHash& source, const space::BuildSpec& spec, 
   key.defines = canonical(defines);
   key.defines_before_includes = spec.defines_before_includes;
   key.headers = canonical(exact_list(spec.headers));
-  key.options = canonical(exact_list(spec.options));
+  key.options = canonical(exact_list(that_change_code(spec.options)));
   key.nvrtc = nvrtc_build;
   key.arch = spec.arch;
   key.sha256 = FieldHasher()
@@ -78,7 +85,7 @@ TuningKey make_tuning_key(const space::Instance& instance, const SourceHash& sou
   key.options = canonical({{"defines_before_includes", pattern.defines_before_includes},
                            {"headers", exact_list(pattern.headers)},
                            {"macros", exact_list(pattern.macros)},
-                           {"options", exact_list(pattern.options)}});
+                           {"options", exact_list(that_change_code(pattern.options))}});
   key.launch_sha256 = sha256_hex(instance.launch_pattern());
   key.problem = space::canonical(instance.bucketed_problem());
   key.arch = pattern.arch;

@@ -31,7 +31,10 @@ struct Found {
 
 class SourceHasher {
  public:
-  explicit SourceHasher(const std::vector<std::string>& include_dirs) : include_dirs_(include_dirs) {}
+  SourceHasher(const std::vector<std::string>& include_dirs, const std::vector<HeaderText>& header_texts)
+      : include_dirs_(include_dirs) {
+    for (const HeaderText& header : header_texts) given_.emplace(header.name, Given{&header.text, -1});
+  }
 
   Result<SourceHash> run(const std::string& text, const std::string& directory) {
     hasher_.field("source", text);
@@ -44,6 +47,10 @@ class SourceHasher {
   /// Hashes what each include of `text` leads to, in order and depth first. `found_in`: where the includer was found.
   Result<void> walk(const std::string& text, const fs::path& directory, int found_in, int depth) {
     for (const Include& include : scan_includes(text)) {
+      if (const auto given = given_.find(include.name); include.form != Include::Form::macro && given != given_.end()) {
+        if (Result<void> done = enter_given(given->first, given->second, directory, depth); !done) return done;
+        continue;
+      }
       std::optional<Found> found;
       if (include.form != Include::Form::macro) found = resolve(include, directory, found_in);
       if (!found) {
@@ -57,12 +64,34 @@ class SourceHasher {
     return {};
   }
 
+  /// A header given as text.
+  struct Given {
+    const std::string* text;
+    long long number;  ///< in order of inclusion, with the files; -1: not reached yet
+  };
+
+  /// NVRTC looks for what it includes in turn beside the source.
+  Result<void> enter_given(const std::string& name, Given& given, const fs::path& directory, int depth) {
+    if (given.number >= 0) {
+      hasher_.field("again", given.number);
+      return {};
+    }
+    given.number = next_++;
+    if (depth > kDeepest) return Failure{"'" + name + "': includes " + std::to_string(kDeepest) + " deep"};
+    hash_.headers.push_back({name, sha256_hex(*given.text)});
+    hasher_.field("header", hash_.headers.back().sha256);
+    Result<void> done = walk(*given.text, directory, -1, depth + 1);
+    hasher_.field("end", "");
+    return done;
+  }
+
   Result<void> enter(const Found& found, int depth) {
-    const auto [seen, fresh] = numbers_.emplace(found.place, static_cast<long long>(numbers_.size()));
+    const auto [seen, fresh] = numbers_.emplace(found.place, next_);
     if (!fresh) {
       hasher_.field("again", seen->second);
       return {};
     }
+    ++next_;
     if (numbers_.size() > kMostHeaders || depth > kDeepest)
       return Failure{"'" + found.path.string() + "': more than " + std::to_string(kMostHeaders) +
                      " headers, or includes " + std::to_string(kDeepest) + " deep; check the include directories"};
@@ -97,13 +126,16 @@ class SourceHasher {
   FieldHasher hasher_;
   SourceHash hash_;
   std::map<Place, long long> numbers_;
+  std::map<std::string, Given> given_;
+  long long next_ = 0;
 };
 
 }  // namespace
 
 Result<SourceHash> hash_source(const std::string& text, const std::string& source_directory,
-                               const std::vector<std::string>& include_dirs) {
-  return SourceHasher(include_dirs).run(text, source_directory);
+                               const std::vector<std::string>& include_dirs,
+                               const std::vector<HeaderText>& header_texts) {
+  return SourceHasher(include_dirs, header_texts).run(text, source_directory);
 }
 
 }  // namespace jitune::key

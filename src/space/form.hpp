@@ -55,6 +55,7 @@ struct Model::Form {
   Expression when;
   std::string source_text, source_name;
   std::vector<std::string> include_dirs;
+  std::vector<HeaderText> header_texts;
   TextTemplate entry;
   bool is_template = false;
   std::vector<OptionForm> options;

@@ -165,6 +165,7 @@ void FormBuilder::read_source() {
     form_->source_text = definition_.source_text;
     form_->source_name = definition_.name + ".cu";
   }
+  read_header_texts();
   for (const std::string& directory : definition_.include) {
     const std::string path = without_slash(absolute(definition_.base_directory, directory));
     std::error_code ignored;
@@ -172,6 +173,17 @@ void FormBuilder::read_source() {
     if (std::find(form_->include_dirs.begin(), form_->include_dirs.end(), path) == form_->include_dirs.end())
       form_->include_dirs.push_back(path);
   }
+}
+
+void FormBuilder::read_header_texts() {
+  std::set<std::string> names;
+  for (const HeaderText& header : definition_.headers) {
+    if (header.name.empty() || header.name.find_first_of(std::string_view("\n\"<>\0", 5)) != std::string::npos)
+      fail("headers: a name is empty or can't stand in an #include", header.name);
+    if (header.text.find('\0') != std::string::npos) fail("headers: a text holds a zero byte", header.name);
+    if (!names.insert(header.name).second) fail("headers: two texts have the same name", header.name);
+  }
+  form_->header_texts = definition_.headers;
 }
 
 void FormBuilder::read_params() {

@@ -48,6 +48,7 @@ class FormBuilder {
   std::string refuse(int slot, unsigned allowed) const;
   void check_kinds(const Expression& expression);
   void read_source();
+  void read_header_texts();
   void read_params();
   void read_configs();
   void read_derived();

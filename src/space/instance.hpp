@@ -39,6 +39,7 @@ struct BuildSpec {
   std::string source_text;                                   ///< as the author wrote it
   std::string source_name;                                   ///< for messages: the file's path, or `NAME.cu`
   std::vector<std::string> include_dirs;                     ///< absolute
+  std::vector<HeaderText> header_texts;                      ///< found by name before any directory
   std::string entry;                                         ///< name expression `k<__half, 128>`, or a plain name
   bool is_template = false;                                  ///< entry is a name expression
   std::vector<std::pair<std::string, std::string>> defines;  ///< sorted by name
@@ -47,6 +48,10 @@ struct BuildSpec {
   std::vector<std::string> options;  ///< the author's, `{NAME}` replaced, `when` applied, in order
   std::string arch;                  ///< `sm_90` or `sm_90a`
 };
+
+/// Whether an NVRTC option can change the code. Those that only change what NVRTC says (-w, --diag-suppress=177,
+/// --ptxas-options=-v) can't, and stay out of keys.
+bool changes_code(const std::string& option);
 
 /// One argument with its numbers.
 struct ArgSpec {
@@ -108,6 +113,7 @@ class Instance {
     std::string source_text;
     std::string source_directory;  ///< absolute directory of the source file; "" for source given as text
     std::vector<std::string> include_dirs;
+    std::vector<HeaderText> header_texts;
     std::string entry;                 ///< with its `{NAME}`s, problem values replaced
     std::vector<std::string> options;  ///< with their `{NAME}`s; ` when ...` appended where there is one
     std::vector<std::string> macros;  ///< names of params and derived values that become macros, with their expressions

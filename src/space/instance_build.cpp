@@ -92,6 +92,7 @@ Result<BuildSpec> Instance::build(const Config& config) const {
   spec.source_text = form.source_text;
   spec.source_name = form.source_name;
   spec.include_dirs = form.include_dirs;
+  spec.header_texts = form.header_texts;
   spec.entry = form.entry.fill(text);
   spec.is_template = form.is_template;
   for (const auto& [name, slot] : form.macros) {
@@ -126,6 +127,7 @@ Instance::BuildPattern Instance::build_pattern() const {
   BuildPattern pattern;
   pattern.source_text = form.source_text;
   pattern.include_dirs = form.include_dirs;
+  pattern.header_texts = form.header_texts;
   pattern.entry = form.entry.fill(text);
   for (const OptionForm& option : form.options)
     pattern.options.push_back(option.option.fill(text) + (option.when.empty() ? "" : " when " + option.when.text()));

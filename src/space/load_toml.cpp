@@ -9,7 +9,7 @@ namespace space {
 namespace {
 
 // What a file with several kernels may say once for all of them.
-const std::vector<std::string> kShared{"source", "source_text", "include", "options", "macros", "arch"};
+const std::vector<std::string> kShared{"source", "source_text", "include", "headers", "options", "macros", "arch"};
 // What a kernel and a variant have in common.
 const std::vector<std::string> kCommon{"source",  "source_text", "entry",  "arch", "options",  "params",
                                        "derived", "require",     "launch", "args", "defaults", "name"};
@@ -34,6 +34,16 @@ std::vector<CompileOption> read_options(TomlReader& reader, const toml::node& no
     options.push_back(std::move(option));
   }
   return options;
+}
+
+std::vector<HeaderText> read_headers(TomlReader& reader, const toml::node& node) {
+  std::vector<HeaderText> headers;
+  for (const auto& [key, entry] : reader.table(node, "headers")) {
+    reader.note(key);
+    const std::string name(key.str());
+    headers.push_back({name, reader.text(entry, "the text of header " + name)});
+  }
+  return headers;
 }
 
 std::vector<ProblemValue> read_problem(TomlReader& reader, const toml::node& node) {
@@ -162,6 +172,7 @@ void read_shared(TomlReader& reader, const toml::table& table, KernelDefinition&
     out.source_file.clear();
   }
   if (const auto* at = table.get("include")) out.include = reader.texts(*at, "include");
+  if (const auto* at = table.get("headers")) out.headers = read_headers(reader, *at);
   if (const auto* at = table.get("options")) out.options = read_options(reader, *at);
   if (const auto* at = table.get("arch")) out.arch = reader.text(*at, "arch");
   if (const auto* at = table.get("macros")) {
@@ -205,7 +216,8 @@ std::vector<KernelDefinition> read_file(TomlReader& reader, const toml::table& r
     reader.fail(*format, "this jitune reads format = 1; a newer one may be needed");
   KernelDefinition shared;
   shared.base_directory = std::filesystem::absolute(reader.path()).parent_path().string();
-  const std::vector<std::string> kernel_keys = with(kCommon, {"include", "macros", "problem", "configs", "variants"});
+  const std::vector<std::string> kernel_keys =
+      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants"});
   std::vector<KernelDefinition> definitions;
   const auto* kernels = root.get("kernel");
   if (kernels == nullptr) {

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <string_view>
 
 #include "space/form_builder.hpp"
+#include "space/instance.hpp"
 
 namespace jitune::space {
 namespace {
@@ -80,6 +82,23 @@ std::string why_refused(const std::string& option) {
   // -Idir and -odir carry their value without a space.
   if (option[1] == 'I') return kInclude;
   return "";
+}
+
+bool changes_code(const std::string& option) {
+  static constexpr std::array<std::string_view, 7> kSilent{
+      "w",         "disable-warnings", "display-error-number", "err-no", "no-display-error-number",
+      "no-err-no", "brief-diagnostics"};
+  static constexpr std::array<std::string_view, 2> kLists{"diag-suppress", "diag-warn"};
+  const size_t dashes = option.starts_with("--") ? 2 : option.starts_with("-") ? 1 : 0;
+  if (dashes == 0) return true;
+  const std::string_view whole = std::string_view(option).substr(dashes);
+  const size_t equals = whole.find('=');
+  const std::string_view name = whole.substr(0, equals);
+  if (std::find(kSilent.begin(), kSilent.end(), name) != kSilent.end()) return false;
+  if (equals == std::string_view::npos) return true;
+  if (std::find(kLists.begin(), kLists.end(), name) != kLists.end()) return false;
+  const std::string_view value = whole.substr(equals + 1);
+  return !((name == "ptxas-options" || name == "Xptxas") && (value == "-v" || value == "--verbose"));
 }
 
 }  // namespace jitune::space

@@ -10,6 +10,20 @@ namespace {
 constexpr size_t kMaxConfigs = 1'000'000;
 constexpr size_t kAlike = 4;  // from here on precompiled headers pay even on one worker
 
+void count(const Compiled& compiled, CompileReport& report) {
+  const std::string& status = compiled.artifact.status;
+  if (status != "ok") ++report.failed;
+  if (status == "error") ++report.errors;
+  if (status == "timeout") ++report.timeouts;
+  if (status == "crash") ++report.crashes;
+  if (compiled.from_store) {
+    ++report.from_store;
+  } else {
+    ++report.compiled;
+    report.compile_ms += compiled.artifact.compile_ms;
+  }
+}
+
 }  // namespace
 
 Result<CompileReport> compile_all(Services& services, const CompileAllRequest& request) {
@@ -54,11 +68,13 @@ Result<CompileReport> compile_all(Services& services, const CompileAllRequest& r
     auto compiled = stream.next(Clock::now() + std::chrono::milliseconds(200));
     if (!compiled) continue;
     if (compiled->not_run) return Failure{compiled->artifact.log};
-    if (compiled->artifact.status != "ok") ++report.failed;
-    if (compiled->from_store)
-      ++report.from_store;
-    else
-      ++report.compiled;
+    count(*compiled, report);
+    if (compiled->artifact.status == "ok") {
+      // Should this fail, an eviction may take the cubin early and it is compiled again.
+      const auto marked = services.store().keep_until_tuned(compiled->artifact.build_sha256,
+                                                            space::canonical(instance.bucketed_problem()));
+      if (!marked) services.log().warning("store_write", instance.model().name(), marked.error(), "ahead");
+    }
     report.wall_ms = ms_since(start);
     report.workers_started = (*compiler)->spawned() - spawned_before;
     if (request.on_compiled) request.on_compiled(*compiled, report);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.hpp"
+#include "gpu/driver.hpp"
 #include "pool/pool.hpp"
 #include "tune/compiler.hpp"
 #include "tune/measurer.hpp"
@@ -37,9 +38,20 @@ class StoreMemo final : public compile::ToolchainMemo {
 
 }  // namespace
 
+compile::NvrtcTarget compile_target() {
+  compile::NvrtcTarget target;
+  const auto driver = gpu::driver();
+  if (!driver) return target;
+  target.driver_version = (*driver)->version;
+  if (const auto devices = gpu::devices())
+    for (const auto& device : *devices) target.archs.push_back(device.arch());
+  return target;
+}
+
 struct Services::Lazy {
   std::mutex mutex;
   std::optional<compile::NvrtcSearch> search;
+  std::optional<compile::NvrtcChoice> choice;
   std::unique_ptr<Compiler> compiler;
   std::map<std::string, std::unique_ptr<Measurer>> measurers;
   std::map<std::string, key::SourceHash> sources;
@@ -74,7 +86,21 @@ const compile::NvrtcSearch& Services::nvrtc_search() {
 Result<compile::NvrtcFile> Services::nvrtc() {
   const auto& search = nvrtc_search();
   if (search.found.empty()) return Failure{compile::explain_missing(search)};
-  return search.found.front();
+  const std::lock_guard lock(lazy_->mutex);
+  if (!lazy_->choice) {
+    // Who names one means it; it fails by its own words should it not do.
+    lazy_->choice = compile::choose_nvrtc(search.found, !options_.nvrtc.empty() ? compile::NvrtcTarget{}
+                                                        : options_.target       ? *options_.target
+                                                                                : compile_target());
+    if (!lazy_->choice->note.empty()) options_.log->warning("nvrtc_ptx", "", lazy_->choice->note, "once");
+  }
+  if (lazy_->choice->index < 0) {
+    std::string why = "no NVRTC found here serves this machine:";
+    for (size_t i = 0; i < search.found.size(); ++i)
+      why += "\n  " + search.found[i].build + "  " + search.found[i].path + ": " + lazy_->choice->reasons[i];
+    return Failure{why + "\nInstall a CUDA Toolkit of the driver's major version, or update the driver."};
+  }
+  return search.found[static_cast<size_t>(lazy_->choice->index)];
 }
 
 Result<std::string> Services::worker() {
@@ -126,11 +152,13 @@ Result<key::SourceHash> Services::source_hash(const space::Instance& instance) {
   // Within one process a definition's text is fixed; the headers it reaches are read once for each text.
   std::string memo = sha256_hex(pattern.source_text) + pattern.source_directory;
   for (const auto& dir : pattern.include_dirs) memo += '\n' + dir;
+  for (const auto& header : pattern.header_texts) memo += '\n' + header.name + '\n' + sha256_hex(header.text);
   {
     const std::lock_guard lock(lazy_->mutex);
     if (const auto known = lazy_->sources.find(memo); known != lazy_->sources.end()) return known->second;
   }
-  auto hash = key::hash_source(pattern.source_text, pattern.source_directory, pattern.include_dirs);
+  auto hash =
+      key::hash_source(pattern.source_text, pattern.source_directory, pattern.include_dirs, pattern.header_texts);
   if (!hash) return hash.failure();
   const std::lock_guard lock(lazy_->mutex);
   return lazy_->sources.emplace(std::move(memo), std::move(*hash)).first->second;

@@ -3,10 +3,12 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "compile/choose_nvrtc.hpp"
 #include "compile/nvrtc.hpp"
 #include "key/key.hpp"
 #include "measure/protocol.hpp"
@@ -24,13 +26,17 @@ struct ServiceOptions {
   std::string worker;      ///< Options::worker
   std::string worker_env;  ///< JITUNE_WORKER
   std::string cuda_home, cuda_path;
-  int compile_workers = 0;        ///< 0: pool::default_width()
-  std::string runtime_directory;  ///< where compile slots are shared with other processes; "": not shared
+  std::optional<compile::NvrtcTarget> target;  ///< what is compiled for; nothing: this machine's driver and GPUs
+  int compile_workers = 0;                     ///< 0: pool::default_width()
+  std::string runtime_directory;               ///< where compile slots are shared with other processes; "": not shared
   std::chrono::milliseconds compile_timeout{60000};
   bool keep_measuring_worker = false;  ///< between studies
   measure::Policy policy;
   Log* log = nullptr;  ///< outlives the services
 };
+
+/// This machine's driver and GPUs, as far as there are any.
+compile::NvrtcTarget compile_target();
 
 /// What tuning is done with: the store, NVRTC, compile workers, measuring workers. Everything but the store is found or
 /// started when first asked for, so that a warm process starts nothing. Safe from any thread.
@@ -44,7 +50,8 @@ class Services {
   Log& log() { return *options_.log; }
   const ServiceOptions& options() const { return options_; }
 
-  /// The NVRTC of this machine, by its file: nothing is loaded. The failure says what was tried and what to install.
+  /// The NVRTC that is used here, chosen by driver and GPUs among those installed, by its file: it is not loaded. The
+  /// failure says what was tried and what to install.
   Result<compile::NvrtcFile> nvrtc();
   const compile::NvrtcSearch& nvrtc_search();
 

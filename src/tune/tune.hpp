@@ -65,13 +65,15 @@ Outcome tune(Services& services, const Request& request);
 /// What compile_all did.
 struct CompileReport {
   uint64_t configs = 0, compiled = 0, from_store = 0, failed = 0;
+  uint64_t errors = 0, timeouts = 0, crashes = 0;  ///< of the failed
   double wall_ms = 0;
+  double compile_ms = 0;  ///< what the compilations took, one by one
   int workers_started = 0;
   bool complete = true;  ///< false: stopped by `limit` or `cancelled`
 };
 
 /// Compiles every valid config of an instance (or only the default) into the build cache; needs no GPU. When all
-/// artifacts are there already no worker is started.
+/// artifacts are there already no worker is started. What is compiled stays in the database until its key is tuned.
 struct CompileAllRequest {
   const space::Instance* instance = nullptr;
   bool defaults_only = false;

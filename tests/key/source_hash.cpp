@@ -184,3 +184,32 @@ TEST_CASE("a tree without end is a failure, not a crash") {
   REQUIRE_FALSE(hash.ok());
   CHECK(hash.error().find("200 deep") != std::string::npos);
 }
+
+TEST_CASE("headers given as text count by content, where they are reached, and before files of their name") {
+  test::TempDir dir;
+  test::write_file(dir / "inc/tile.h", "int in_file;\n");
+  const auto hash = [&](const std::vector<HeaderText>& headers) {
+    const auto result =
+        key::hash_source("#include \"tile.h\"\n#include <other.h>\n#include <tile.h>\n", "", {dir / "inc"}, headers);
+    REQUIRE(result.ok());
+    return *result;
+  };
+  const std::vector<HeaderText> headers{
+      {"tile.h", "#include <deep/value.h>\n"}, {"deep/value.h", "int value;"}, {"unreached.h", "x"}};
+  const key::SourceHash first = hash(headers);
+  REQUIRE(first.headers.size() == 2);
+  CHECK(first.headers[0].path == "tile.h");
+  CHECK(first.headers[1].path == "deep/value.h");
+  CHECK(first.unresolved == std::vector<std::string>{"other.h"});
+  auto changed = headers;
+  changed[2].text = "y";
+  CHECK(hash(changed).sha256 == first.sha256);
+  test::write_file(dir / "inc/tile.h", "int other;\n");
+  CHECK(hash(headers).sha256 == first.sha256);
+  changed[1].text = "int other;";
+  CHECK(hash(changed).sha256 != first.sha256);
+  std::swap(changed[0], changed[1]);
+  changed[0].text = headers[1].text;
+  CHECK(hash(changed).sha256 == first.sha256);  // the order of a list carries no meaning
+  CHECK(hash({}).sha256 != first.sha256);
+}

@@ -257,6 +257,46 @@ defaults = [{ config = { BLOCK = 64, V = 2 } }]
                        Error);
 }
 
+TEST_CASE("headers can be given as text, for all kernels of a file or for one") {
+  Folder folder;
+  const std::string text = R"(format = 1
+source = "k.cu"
+headers = { "tile.h" = "int tile;", "deep/value.h" = """
+int value;
+""" }
+[[kernel]]
+name = "a"
+entry = "a"
+params = { BLOCK = [32] }
+launch = { grid = 1, block = "BLOCK" }
+defaults = [{ config = { BLOCK = 32 } }]
+[[kernel]]
+name = "b"
+entry = "b"
+headers = { "own.h" = "" }
+params = { BLOCK = [32] }
+launch = { grid = 1, block = "BLOCK" }
+defaults = [{ config = { BLOCK = 32 } }]
+)";
+  const auto all = load_all(folder.write(text));
+  REQUIRE(all.size() == 2);
+  REQUIRE(all[0].headers.size() == 2);
+  CHECK(all[0].headers[0].name == "deep/value.h");
+  CHECK(all[0].headers[0].text == "int value;\n");
+  CHECK(all[0].headers[1].name == "tile.h");
+  REQUIRE(all[1].headers.size() == 1);
+  CHECK(all[1].headers[0].name == "own.h");
+  CHECK_THROWS_WITH_AS(load_all(folder.write(replaced(text, "\"own.h\" = \"\"", "\"own.h\" = 3"))),
+                       doctest::Contains("own.h"), Error);
+  KernelDefinition twice = all[1];
+  twice.headers.push_back(twice.headers[0]);
+  CHECK_THROWS_WITH_AS(space::Model::make(twice), doctest::Contains("two texts have the same name"), Error);
+  twice.headers = {{"a\nb", ""}};
+  CHECK_THROWS_WITH_AS(space::Model::make(twice), doctest::Contains("can't stand in an #include"), Error);
+  twice.headers = {{"a.h", std::string("x\0y", 3)}};
+  CHECK_THROWS_WITH_AS(space::Model::make(twice), doctest::Contains("zero byte"), Error);
+}
+
 TEST_CASE("mistakes name the file, the line and what to change") {
   struct Row {
     const char *what, *by;

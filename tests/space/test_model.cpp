@@ -394,6 +394,22 @@ TEST_CASE("variants") {
   });
 }
 
+TEST_CASE("options that only change what NVRTC says are told from those that may change the code") {
+  for (const char* silent :
+       {"-w", "--disable-warnings", "--diag-suppress=177,20283", "-diag-warn=1", "--ptxas-options=-v", "-Xptxas=-v",
+        "--brief-diagnostics=true", "--no-display-error-number"}) {
+    CAPTURE(silent);
+    CHECK_FALSE(changes_code(silent));
+    CHECK(why_refused(silent).empty());
+  }
+  // An error made of a warning decides whether there is code at all; a list in the next option may hold anything.
+  for (const char* other : {"--diag-error=177", "--diag-suppress", "-lineinfo", "-G", "-wd", "--ptxas-options=-O1",
+                            "--ptxas-options=-v,-O1", "--use_fast_math", "-DX=-w", "w", ""}) {
+    CAPTURE(other);
+    CHECK(changes_code(other));
+  }
+}
+
 TEST_CASE("options that jitune sets, that write files or need a link step are refused with the reason") {
   const std::pair<const char*, const char*> refused[] = {{"--gpu-architecture=sm_90", "`arch`"},
                                                          {"-arch=sm_90", "`arch`"},

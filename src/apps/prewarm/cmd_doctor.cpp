@@ -10,6 +10,7 @@
 #include "apps/prewarm/commands.hpp"
 #include "apps/prewarm/text.hpp"
 #include "base/json.hpp"
+#include "compile/choose_nvrtc.hpp"
 #include "compile/nvrtc.hpp"
 #include "gpu/driver.hpp"
 #include "pool/pool.hpp"
@@ -87,24 +88,36 @@ void look_at_gpus(Report& report) {
 
 void look_at_nvrtc(Report& report, const tune::ServiceOptions& options) {
   const compile::NvrtcSearch search = compile::find_nvrtc({options.nvrtc, options.cuda_home, options.cuda_path, {}});
+  const bool named = !options.nvrtc.empty();
+  const compile::NvrtcChoice choice =
+      compile::choose_nvrtc(search.found, named ? compile::NvrtcTarget{} : tune::compile_target());
   Json found = Json::array();
-  for (const compile::NvrtcFile& file : search.found) {
-    report.line(found.empty() ? "ok" : "", found.empty() ? "NVRTC" : "also",
-                file.build + "  " + file.path +
+  for (size_t i = 0; i < search.found.size(); ++i) {
+    const compile::NvrtcFile& file = search.found[i];
+    const bool used = choice.index == static_cast<int>(i);
+    const std::string reason = named ? "named by --nvrtc or JITUNE_NVRTC" : choice.reasons[i];
+    report.line(used ? "ok" : "", used ? "NVRTC" : "also",
+                file.build + "  " + file.path + "\n" + reason +
                     (file.include_dirs.empty() ? "\nwithout CUDA headers: sources that include "
                                                  "some will not compile"
                                                : ""));
-    found.push_back(
-        {{"path", file.path}, {"version", file.version}, {"build", file.build}, {"include_dirs", file.include_dirs}});
+    found.push_back({{"path", file.path},
+                     {"version", file.version},
+                     {"build", file.build},
+                     {"include_dirs", file.include_dirs},
+                     {"used", used},
+                     {"reason", reason}});
   }
-  if (search.found.empty()) {
+  if (!choice.note.empty()) report.line("", "note", choice.note);
+  if (choice.index < 0) {
     report.line("missing", "NVRTC",
-                "install the CUDA Toolkit 12 or 13, or NVIDIA's wheels (nvidia-cuda-nvrtc, nvidia-cuda-runtime,\n"
-                "nvidia-cuda-cccl), or name the library with --nvrtc PATH or JITUNE_NVRTC");
+                std::string(search.found.empty() ? "" : "none of these serves this driver and GPU: ") +
+                    "install the CUDA Toolkit 12 or 13, or NVIDIA's wheels (nvidia-cuda-nvrtc, nvidia-cuda-runtime,\n"
+                    "nvidia-cuda-cccl), or name the library with --nvrtc PATH or JITUNE_NVRTC");
     report.missing.emplace_back("nvrtc");
   }
   for (size_t i = 0; i < search.tried.size(); ++i) report.line("", i == 0 ? "looked at" : "", search.tried[i]);
-  report.json["nvrtc"] = {{"found", found}, {"tried", search.tried}};
+  report.json["nvrtc"] = {{"found", found}, {"tried", search.tried}, {"note", choice.note}};
 }
 
 /// What `PATH --version` prints, or "" when it does not start.
