@@ -197,6 +197,50 @@ TEST_CASE("^C ends the run, keeps what is compiled, and the next run goes on") {
   CHECK(report.at("configs") == report.at("compiled").get<int>() + report.at("from_store").get<int>());
 }
 
+TEST_CASE("several architectures in one call, with what each cost and what failed by cause") {
+  if (!has_nvrtc()) return;
+  TempDir home;
+  write_small_kernel(home.path());
+  const Walked walked = walk(4096);
+  const std::string arguments =
+      "compile small.toml --arch sm_80,sm_90 --problem T=float,n=4096 --database x.db --jobs 2";
+  const ProgramResult first = prewarm(home.path(), arguments, kNoGpu);
+  INFO(first.out);
+  INFO(first.err);
+  CHECK(contains(first.out, "for sm_80, sm_90 with NVRTC "));
+  CHECK(contains(first.out, "sm_80  small T=float"));
+  CHECK(contains(first.out, "sm_90  small T=float"));
+  const std::string errors = std::to_string(2 * walked.bad) + " failed (" + std::to_string(2 * walked.bad) + " errors)";
+  CHECK(contains(first.out, std::to_string(2 * (walked.good + walked.bad)) + " configs: "));
+  CHECK(contains(first.out, errors));
+  CHECK(contains(first.out, "times one compiler's pace"));
+  CHECK(query(home / "x.db", "select count(distinct arch) from artifacts where status='ok'") == "2");
+  // Kept until their keys are tuned.
+  CHECK(query(home / "x.db", "select count(*) from ahead") == std::to_string(2 * walked.good));
+  const ProgramResult second = prewarm(home.path(), arguments + " --json --arch sm_80", kNoGpu);
+  INFO(second.err);
+  const Json report = Json::parse(second.out);
+  CHECK(report.at("results").size() == 2);  // an arch named twice is compiled for once
+  for (const Json& result : report.at("results")) {
+    CHECK(result.at("compiled") == 0);
+    CHECK(result.at("errors") == walked.bad);
+  }
+  const ProgramResult space = prewarm(home.path(), "space small.toml --arch sm_80,sm_90 --problem T=float,n=4096");
+  CHECK(space.exit_code != 0);
+}
+
+TEST_CASE("doctor says which NVRTC is used and why") {
+  if (!has_nvrtc()) return;
+  TempDir home;
+  const Json report = Json::parse(prewarm(home.path(), "doctor --json", kNoGpu).out);
+  int used = 0;
+  for (const Json& one : report.at("nvrtc").at("found")) {
+    used += one.at("used").get<bool>() ? 1 : 0;
+    CHECK_FALSE(one.at("reason").get<std::string>().empty());
+  }
+  CHECK(used == 1);
+}
+
 TEST_CASE("a terminal gets a bar, a pipe gets none") {
   if (!has_nvrtc()) return;
   if (run_program("command -v script").exit_code != 0) {

@@ -38,6 +38,19 @@ std::string first_complaint(const store::ArtifactRow& artifact) {
   return first.empty() ? "no message from the compiler (" + artifact.status + ")" : first;
 }
 
+/// ` (1 error, 2 timeouts)`, or "" when nothing failed.
+std::string causes(const tune::CompileReport& report) {
+  std::string text;
+  const std::pair<uint64_t, const char*> counts[] = {
+      {report.errors, "error"}, {report.timeouts, "timeout"}, {report.crashes, "crash"}};
+  for (const auto& [count, what] : counts)
+    if (count > 0)
+      text +=
+          (text.empty() ? " (" : ", ") +
+          (count > 1 && std::string(what) == "crash" ? std::to_string(count) + " crashes" : count_text(count, what));
+  return text.empty() ? "" : text + ")";
+}
+
 /// `200 configs: 198 compiled, 0 from the database, 2 failed; 34.2 s, 14 workers`, or that nothing was to do.
 std::string summary(const Done& done) {
   const tune::CompileReport& report = done.report;
@@ -49,10 +62,17 @@ std::string summary(const Done& done) {
   if (report.complete && report.compiled == 0)
     return "nothing to do: " + count_text(seen - report.failed, "artifact") + " and " +
            count_text(report.failed, "known failure") + " are in the database";
-  return count_text(report.configs, "config") + ": " + std::to_string(report.compiled) + " compiled, " +
-         std::to_string(report.from_store) + " from the database, " + std::to_string(report.failed) + " failed; " +
-         duration_text(report.wall_ms) + ", " + count_text(static_cast<uint64_t>(report.workers_started), "worker") +
-         " started" + (report.complete ? "" : "; interrupted, the same command goes on from here");
+  std::string text = count_text(report.configs, "config") + ": " + std::to_string(report.compiled) + " compiled, " +
+                     std::to_string(report.from_store) + " from the database, " + std::to_string(report.failed) +
+                     " failed" + causes(report) + "; " + duration_text(report.wall_ms) + ", " +
+                     count_text(static_cast<uint64_t>(report.workers_started), "worker") + " started";
+  if (report.compiled > 0 && report.wall_ms > 0) {
+    char speedup[64];
+    std::snprintf(speedup, sizeof speedup, ", %.1f times one compiler's pace (%s)", report.compile_ms / report.wall_ms,
+                  duration_text(report.compile_ms).c_str());
+    text += speedup;
+  }
+  return text + (report.complete ? "" : "; interrupted, the same command goes on from here");
 }
 
 std::string task_report(const Done& done) {
@@ -72,14 +92,19 @@ Json to_json(const Done& done) {
                         {"message", message},
                         {"example", Json::parse(group.example, nullptr, false)}});
   return {{"kernel", done.task->instance.model().name()},
+          {"arch", done.task->instance.device().arch()},
           {"problem", Json::parse(space::canonical(done.task->instance.problem()))},
           {"variant", done.task->instance.variant()},
           {"configs", done.report.configs},
           {"compiled", done.report.compiled},
           {"from_store", done.report.from_store},
           {"failed", done.report.failed},
+          {"errors", done.report.errors},
+          {"timeouts", done.report.timeouts},
+          {"crashes", done.report.crashes},
           {"failures", failures},
           {"wall_ms", done.report.wall_ms},
+          {"compile_ms", done.report.compile_ms},
           {"workers_started", done.report.workers_started},
           {"complete", done.report.complete},
           {"trouble", done.trouble}};
@@ -151,6 +176,10 @@ std::string total_text(const std::vector<Done>& all, double wall_ms) {
     total.report.compiled += done.report.compiled;
     total.report.from_store += done.report.from_store;
     total.report.failed += done.report.failed;
+    total.report.errors += done.report.errors;
+    total.report.timeouts += done.report.timeouts;
+    total.report.crashes += done.report.crashes;
+    total.report.compile_ms += done.report.compile_ms;
     total.report.workers_started += done.report.workers_started;
     total.report.complete &= done.report.complete && done.trouble.empty();
   }
@@ -162,21 +191,27 @@ std::string total_text(const std::vector<Done>& all, double wall_ms) {
 Exit run_compile(Session& session) {
   const bool json = session.options().json;
   const std::vector<Work> work = session.load();
-  const space::DeviceInfo device = session.gpu_or_arch();
-  const std::vector<Task> tasks = session.tasks(work, device);
+  const std::vector<space::DeviceInfo> devices = session.gpu_or_archs();
+  std::vector<Task> tasks;
+  std::string archs;
+  for (const space::DeviceInfo& device : devices) {
+    archs += (archs.empty() ? "" : ", ") + device.arch();
+    for (Task& task : session.tasks(work, device)) tasks.push_back(std::move(task));
+  }
   check_bounded(tasks, session.options());
   check_defaults(tasks, session.options());
   const std::unique_ptr<tune::Services> services = session.open_services();
   const std::string nvrtc = services->nvrtc()->build;
-  if (!json) print("for " + device.arch() + " with NVRTC " + nvrtc + ", database " + services->store().path() + "\n");
+  if (!json) print("for " + archs + " with NVRTC " + nvrtc + ", database " + services->store().path() + "\n");
 
   const Clock::time_point start = Clock::now();
   std::vector<Done> all;
   for (size_t i = 0; i < tasks.size() && !interrupted(); ++i) {
-    const std::string place =
+    std::string place =
         tasks.size() > 1 ? std::to_string(i + 1) + "/" + std::to_string(tasks.size()) + " " : std::string();
+    if (devices.size() > 1) place += tasks[i].instance.device().arch() + " ";
     all.push_back(compile_one(session, *services, tasks[i], place));
-    if (!json) print(task_report(all.back()));
+    if (!json) print((devices.size() > 1 ? tasks[i].instance.device().arch() + "  " : "") + task_report(all.back()));
     std::fflush(stdout);
   }
 
@@ -188,7 +223,7 @@ Exit run_compile(Session& session) {
   }
   Json results = Json::array();
   for (const Done& done : all) results.push_back(to_json(done));
-  print(Json{{"arch", device.arch()},
+  print(Json{{"arch", archs},
              {"nvrtc", nvrtc},
              {"database", services->store().path()},
              {"results", results},

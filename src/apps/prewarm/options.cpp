@@ -119,13 +119,18 @@ struct Shared {
     app->add_option("--device", options.device, "The GPU, by index or UUID (default: the first)")
         ->option_text("INDEX|UUID");
   }
-  void arch() const {
-    app->add_option("--arch", options.arch, "For this architecture, sm_90 for instance (default: the GPU's)")
-        ->option_text("SM")
+  void arch(bool several) const {
+    app->add_option("--arch", options.archs,
+                    several ? "For these architectures, sm_80,sm_90 for instance (default: the GPU's)"
+                            : "For this architecture, sm_90 for instance (default: the GPU's)")
+        ->option_text(several ? "SM,..." : "SM")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->expected(1, several ? 64 : 1)
         ->excludes(app->get_option("--device"));
   }
   void tools() const {
-    app->add_option("--compile-workers", options.compile_workers,
+    app->add_option("--jobs,--compile-workers", options.compile_workers,
                     "Compilers at a time (default: nine tenths of the cores)")
         ->option_text("N")
         ->check(CLI::Range(1, 1024));
@@ -183,7 +188,7 @@ void add_compile(CLI::App& app, Options& options) {
                                     "Compile every config into the database; needs no GPU", kCompileExamples);
   shared.kernels();
   shared.device();
-  shared.arch();
+  shared.arch(true);
   shared.database();
   shared.app->add_flag("--defaults-only", options.defaults_only, "Only the default config of each problem");
   shared.app->add_option("--limit", options.limit, "At most this many configs a problem")
@@ -201,7 +206,7 @@ void add_others(CLI::App& app, Options& options) {
                   "Count and sample a kernel's configs, say what each constraint rejects", kSpaceExamples);
   space.kernels();
   space.device();
-  space.arch();
+  space.arch(false);
   space.app->add_option("--samples", options.samples, "How many configs to show (default: 5)")
       ->option_text("N")
       ->check(CLI::Range(uint64_t{0}, uint64_t{100000}));

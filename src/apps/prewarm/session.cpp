@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
@@ -109,11 +110,19 @@ space::DeviceInfo Session::gpu() const {
 }
 
 space::DeviceInfo Session::gpu_or_arch() const {
-  if (options_.arch.empty()) return gpu();
-  const std::optional<space::DeviceInfo> device = space::nominal_device(options_.arch);
-  if (!device)
-    throw Stop(Exit::usage, "--arch " + options_.arch + ": unknown; the known ones are " + space::nominal_archs());
-  return *device;
+  return gpu_or_archs().front();
+}
+
+std::vector<space::DeviceInfo> Session::gpu_or_archs() const {
+  std::vector<space::DeviceInfo> devices;
+  for (const std::string& arch : options_.archs) {
+    const std::optional<space::DeviceInfo> device = space::nominal_device(arch);
+    if (!device) throw Stop(Exit::usage, "--arch " + arch + ": unknown; the known ones are " + space::nominal_archs());
+    const auto same = [&](const space::DeviceInfo& known) { return known.arch() == device->arch(); };
+    if (std::none_of(devices.begin(), devices.end(), same)) devices.push_back(*device);
+  }
+  if (devices.empty()) devices.push_back(gpu());
+  return devices;
 }
 
 std::vector<Work> Session::load() {
@@ -139,6 +148,8 @@ tune::ServiceOptions Session::service_options() const {
   options.worker_env = settings_.worker_env;
   options.cuda_home = settings_.cuda_home;
   options.cuda_path = settings_.cuda_path;
+  // Code for an architecture that was named runs on another machine, whose driver nobody knows.
+  if (!options_.archs.empty()) options.target = compile::NvrtcTarget{options_.archs, 0};
   options.compile_workers = options_.compile_workers.value_or(settings_.options.compile_workers);
   options.compile_timeout = options_.compile_timeout;
   options.runtime_directory = settings_.runtime_directory;

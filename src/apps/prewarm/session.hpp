@@ -36,6 +36,9 @@ class Session {
   /// As --arch says, by published figures, or without it the GPU.
   space::DeviceInfo gpu_or_arch() const;
 
+  /// One device for each --arch, in their order, or the GPU.
+  std::vector<space::DeviceInfo> gpu_or_archs() const;
+
   /// Kernels bound to their problems on a device; nothing is opened. Ends the command where a space is empty.
   std::vector<Task> tasks(const std::vector<Work>& work, const space::DeviceInfo& device) const;
   std::vector<Work> load();
