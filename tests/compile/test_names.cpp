@@ -1,4 +1,5 @@
 // Names of kernels, options and paths: from the source to the store and back in a process that needs no NVRTC.
+#include <filesystem>
 #include <map>
 
 #include "compile/nvrtc_support.hpp"
@@ -189,4 +190,29 @@ TEST_CASE("options that only change messages have no part in the key") {
                                          "--display-error-number", "--brief-diagnostics=true"}));
   CHECK_MESSAGE(accepted.artifact.status == "ok", accepted.artifact.log);
   CHECK_FALSE(process.compiler->compile(job_for(*file, source, "k", {"-lineinfo", "--use_fast_math"})).from_store);
+}
+
+TEST_CASE("a precompiled header that went bad costs a worker, not a config") {
+  const auto file = find_nvrtc_or_skip();
+  if (!file) return;
+  TempDir dir, temporary;
+  const ScopedEnv where("TMPDIR", temporary.path().c_str());
+  Process process(dir / "x.db", *file, true);
+  const std::string source =
+      "#include <cuda_fp16.h>\ntemplate <int N> __global__ void k(__half* x) { x[0] = __hadd(x[N], x[1]); }\n";
+  Compiler::Stream stream(*process.compiler, true);
+  std::string spoilt;
+  for (int i = 0; i < 3; ++i) {
+    stream.submit(job_for(*file, source, "k<" + std::to_string(i) + ">"));
+    const auto compiled = stream.next(Clock::now() + std::chrono::minutes(1));
+    REQUIRE(compiled);
+    CHECK_MESSAGE(compiled->artifact.status == "ok", compiled->artifact.log);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(temporary.path()))
+      if (spoilt.empty() && entry.path().extension() == ".pch") {
+        spoilt = entry.path().string();
+        write_file(spoilt, std::string(entry.file_size(), 'x'));
+      }
+  }
+  CHECK((!spoilt.empty() || file->version < "12.8"));
+  CHECK(process.store->known_failure(job_for(*file, source, "k<1>").build.sha256, "")->has_value() == false);
 }
