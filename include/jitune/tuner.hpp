@@ -13,6 +13,13 @@ class TunerState;
 class KernelState;
 }  // namespace runtime
 
+/// What launches on the track `tune` do while another thread, or another process with the same database, tunes their
+/// key.
+enum class WhileTuned : uint8_t {
+  wait,            ///< for its result, at most first_call_budget: ranks of one job all use the same winner
+  default_config,  ///< use the default config and look again after a second
+};
+
 /// Owns what tuning needs: the database, the search for NVRTC, compile and measuring workers. Reads the environment
 /// once, when it is made. Makes no CUDA call and starts no process before a launch needs one.
 ///
@@ -28,6 +35,9 @@ class JITUNE_API Tuner {
   Tuner(Tuner&&) noexcept;
   Tuner& operator=(Tuner&&) noexcept;
 
+  /// `wait` unless this says otherwise, for launches from now on.
+  void set_while_tuned(WhileTuned what);
+
   Track track() const;           ///< after JITUNE_TRACK
   std::string database() const;  ///< path in use; "" when results are kept in memory only
 
@@ -38,6 +48,7 @@ class JITUNE_API Tuner {
     long long trials = 0;        ///< configs run for tuning
     long long hits = 0;          ///< problems answered by a stored winner
     long long misses = 0;        ///< problems for which none was stored
+    long long fallbacks = 0;     ///< chosen configs that could not be used after all
     long long stalls = 0;        ///< calls that had to look up, compile or tune before they could launch
     double stall_ms = 0;         ///< what these took in all
     int workers_started = 0;

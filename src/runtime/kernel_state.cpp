@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "gpu/driver.hpp"
+#include "runtime/capture.hpp"
+#include "runtime/resolver.hpp"
 #include "runtime/signature.hpp"
 #include "space/definition_json.hpp"
 
@@ -15,6 +17,7 @@ namespace {
 
 constexpr size_t kMaxArgs = 64;  // Plan keeps a launch's parameters on the stack
 constexpr size_t kMaxTensorMaps = 8;
+constexpr std::chrono::milliseconds kLookWhileWaiting{20};
 
 enum ValueKind : uint8_t { kUnset, kInt, kBool, kWord };
 
@@ -177,14 +180,54 @@ Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const
     if (problem.kinds_[i] == kUnset) (void)values_of(problem);  // throws, naming the value
   const Track track = track_of(problem);
   key.heuristic = track == Track::heuristic;
-  if (Plan* known = plans_.find(key); known != nullptr && !known->is_stale(may_tune ? track : Track::lookup))
-    return *known;
+  const bool capturing = is_capturing(*driver, stream);
+  if (Plan* known = plans_.find(key))
+    if (capturing || !known->is_stale(may_tune ? track : Track::lookup)) return *known;
+  // One thread makes a problem's plan, the others wait for it; not in a capture, which may not wait for tuning.
+  if (!may_tune || capturing) return make_plan(*driver, stream, problem, arguments, may_tune, capturing, key);
+  if (Plan* made = take_turn(key, problem)) return *made;
+  struct Turn {
+    KernelState& kernel;
+    const PlanKey& key;
+    ~Turn() { kernel.end_turn(key); }
+  } turn{*this, key};
+  return make_plan(*driver, stream, problem, arguments, may_tune, capturing, key);
+}
+
+Plan& KernelState::make_plan(const gpu::Driver& driver, CUstream stream, const Problem& problem,
+                             std::span<const void* const> arguments, bool may_tune, bool capturing,
+                             const PlanKey& key) {
   const auto started = Clock::now();
-  Resolver resolver(*this, *driver, stream, problem, arguments, may_tune);
-  Plan& made = *plans_.insert(resolver.resolve(key));
+  const RelaxedCapture relaxed(driver);
+  Resolver resolver(*this, driver, stream, problem, arguments, may_tune, capturing);
+  Plan& made = *plans_.insert(resolver.resolve(key, [&](std::unique_ptr<Plan> meanwhile) {
+    plans_.insert(std::move(meanwhile));
+    made_.notify_all();
+  }));
   log_choice(made, problem, ms_since(started));
-  tuner_->tell_misses_now_and_then();
+  if (!capturing) tuner_->tell_misses_now_and_then();
   return made;
+}
+
+/// Waits while another thread makes this plan. Null: it is this thread's turn to make it, and to end_turn.
+Plan* KernelState::take_turn(const PlanKey& key, const Problem& problem) {
+  std::unique_lock lock(making_mutex_);
+  while (std::find(making_.begin(), making_.end(), key) != making_.end()) {
+    made_.wait_for(lock, kLookWhileWaiting);
+    if (Plan* ready = known_plan(problem, true)) return ready;
+    if (!tuner_->is_open()) check_usable(problem);  // throws
+  }
+  if (Plan* ready = known_plan(problem, true)) return ready;
+  making_.push_back(key);
+  return nullptr;
+}
+
+void KernelState::end_turn(const PlanKey& key) {
+  {
+    const std::lock_guard lock(making_mutex_);
+    making_.erase(std::find(making_.begin(), making_.end(), key));
+  }
+  made_.notify_all();
 }
 
 /// One line for each decision: which rule gave which config, and what it took.

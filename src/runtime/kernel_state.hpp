@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -57,6 +58,10 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   }
   void check_usable(const Problem& problem) const;
   const std::string& definition_text();
+  Plan& make_plan(const gpu::Driver& driver, CUstream stream, const Problem& problem,
+                  std::span<const void* const> arguments, bool may_tune, bool capturing, const PlanKey& key);
+  Plan* take_turn(const PlanKey& key, const Problem& problem);
+  void end_turn(const PlanKey& key);
   void log_choice(const Plan& plan, const Problem& problem, double wall_ms);
 
   std::shared_ptr<TunerState> tuner_;
@@ -65,54 +70,14 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   std::atomic<const gpu::Driver*> driver_{nullptr};
   PlanTable plans_;
   Modules modules_;
-  std::mutex mutex_;  // of what follows
+  std::mutex making_mutex_;  // of making_
+  std::condition_variable made_;
+  std::vector<PlanKey> making_;  // plans that a thread is making, while others of the same problem wait
+  std::mutex mutex_;             // of what follows
   std::vector<std::string> words_;
   std::map<std::string, std::string, std::less<>> symbols_;  // set_symbol's latest data
   std::once_flag definition_once_;
   std::string definition_text_;
-};
-
-/// Makes the plan of one problem: looks up, tunes if it may, else takes the default config; compiles and loads.
-/// Lives for one slow-path call.
-class Resolver {
- public:
-  Resolver(KernelState& kernel, const gpu::Driver& driver, CUstream stream, const Problem& problem,
-           std::span<const void* const> arguments, bool may_tune);
-
-  /// Throws Error{no_runnable_config, not_prepared, bad_problem, launch_failed}.
-  std::unique_ptr<Plan> resolve(const PlanKey& key);
-
- private:
-  struct Answer {
-    space::Config config;
-    std::optional<store::ArtifactRow> artifact;
-    Choice choice;
-    bool provisional = false;
-  };
-  void bind();
-  std::optional<Answer> look_up();
-  std::optional<Answer> accept(const store::WinnerRow& winner, std::string why);
-  std::optional<Answer> next_best(const std::string& why_not);
-  std::optional<Answer> tune();
-  Answer default_answer(std::string why);
-  std::unique_ptr<Plan> load(const PlanKey& key, Answer answer);
-  std::string load_into(const PlanKey& key, Answer& answer, std::unique_ptr<Plan>& plan);
-
-  KernelState& kernel_;
-  TunerState& tuner_;
-  std::shared_ptr<tune::Services> services_;
-  const gpu::Driver& driver_;
-  CUstream stream_;
-  const Problem& problem_;
-  std::span<const void* const> arguments_;
-  bool may_tune_;
-  bool capturing_ = false;
-  Track track_;
-  std::optional<space::Instance> instance_;
-  std::optional<key::TuningKey> key_;
-  std::shared_ptr<const Miss> miss_;
-  std::string why_default_;
-  bool tuned_elsewhere_ = false;
 };
 
 }  // namespace jitune::runtime

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/capture.hpp"
+
 namespace jitune::runtime {
 namespace {
 
@@ -78,6 +80,7 @@ Plan::Launched Plan::scratch_for(CUstream stream, bool may_allocate, const std::
   auto known = scratch_.find(stream);
   if (known == scratch_.end()) {
     if (!may_allocate) return {CUDA_SUCCESS, true, {}};
+    const RelaxedCapture relaxed(*driver_);  // some other stream may be in a capture
     std::vector<CUdeviceptr> made;
     for (const size_t bytes : scratch_bytes_) {
       CUdeviceptr address = 0;

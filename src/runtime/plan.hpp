@@ -103,6 +103,12 @@ class Plan {
   const PlanKey& key() const { return key_; }
   const Choice& choice() const { return choice_; }
 
+  /// Before it is in use: why this config, and whether to look again after a while.
+  void explain(std::string why, bool provisional) {
+    choice_.why = std::move(why);
+    provisional_ = provisional;
+  }
+
   /// Makes the next launch look again: there may be a better config now.
   void supersede() noexcept { superseded_.store(true, std::memory_order_relaxed); }
 

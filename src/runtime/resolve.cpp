@@ -1,44 +1,15 @@
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "gpu/driver.hpp"
-#include "runtime/caller_data.hpp"
 #include "runtime/kernel_state.hpp"
-#include "tune/compiler.hpp"
-#include "tune/tune.hpp"
+#include "runtime/nearest.hpp"
+#include "runtime/resolver.hpp"
 
 namespace jitune::runtime {
-namespace {
-
-std::string microseconds(double us) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.2f us", us);
-  return text;
-}
-
-/// Lets module loading happen while some stream is being captured.
-class RelaxedCapture {
- public:
-  RelaxedCapture(const gpu::Driver& driver, bool capturing) : driver_(driver), active_(capturing) {
-    if (active_) driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-  ~RelaxedCapture() {
-    if (active_) driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const gpu::Driver& driver_;
-  bool active_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
-}  // namespace
 
 Resolver::Resolver(KernelState& kernel, const gpu::Driver& driver, CUstream stream, const Problem& problem,
-                   std::span<const void* const> arguments, bool may_tune)
+                   std::span<const void* const> arguments, bool may_tune, bool capturing)
     : kernel_(kernel),
       tuner_(*kernel.tuner_),
       services_(tuner_.services()),
@@ -47,11 +18,10 @@ Resolver::Resolver(KernelState& kernel, const gpu::Driver& driver, CUstream stre
       problem_(problem),
       arguments_(arguments),
       may_tune_(may_tune),
+      capturing_(capturing),
       track_(kernel.track_of(problem)) {
   if (services_ == nullptr)
     kernel.raise(ErrorCode::lifetime, "it is used after its Tuner was destroyed; keep the Tuner longer");
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  capturing_ = driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /// Binds the definition to this problem and the context's device, and computes the key.
@@ -69,7 +39,7 @@ void Resolver::bind() {
   key_ = std::move(*key);
 }
 
-std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key) {
+std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key, const UseMeanwhile& use_meanwhile) {
   bind();
   std::optional<Answer> answer;
   if (track_ == Track::heuristic) {
@@ -80,21 +50,50 @@ std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key) {
     const bool wanted = track_ == Track::retune ? !answer || answer->choice.source != Choice::Source::pinned
                                                 : track_ == Track::tune && !answer;
     if (wanted && may_tune_ && !capturing_) {
-      if (auto tuned = tune()) answer = std::move(tuned);
+      if (auto tuned = tune(key, use_meanwhile)) answer = std::move(tuned);
     }
   }
-  if (answer) {
-    std::unique_ptr<Plan> plan;
-    const std::string trouble = load_into(key, *answer, plan);
-    if (plan) return plan;
-    if (capturing_) kernel_.raise(ErrorCode::not_prepared, "the stream is being captured into a graph and " + trouble);
-    tuner_.log().warning(
-        "winner_unusable", kernel_.model().name(),
-        "config " + answer->choice.config + " can't be used: " + trouble + "; the default config is used",
-        key_->sha256);
-    why_default_ = "the stored config can't be used: " + trouble;
+  if (auto plan = answer ? try_load(key, std::move(*answer)) : nullptr) return plan;
+  if (auto plan = track_ == Track::heuristic ? nullptr : nearest(key)) return plan;
+  if (standby_ != nullptr) {
+    standby_->explain(why_default_, tuned_elsewhere_);
+    return std::move(standby_);
   }
   return load(key, default_answer(why_default_));
+}
+
+/// The plan of a config that is not the last resort; null, having said why, when it can't be used after all.
+std::unique_ptr<Plan> Resolver::try_load(const PlanKey& key, Answer answer) {
+  std::unique_ptr<Plan> plan;
+  const std::string trouble = load_into(key, answer, plan);
+  if (plan != nullptr) return plan;
+  why_default_ = "config " + answer.choice.config + " can't be used: " + trouble;
+  tuner_.fallbacks.fetch_add(1, std::memory_order_relaxed);
+  tuner_.log().warning("winner_unusable", kernel_.model().name(), why_default_ + "; another one is used", key_->sha256);
+  return nullptr;
+}
+
+/// The winner of the nearest problem that was tuned, where its config is possible for this one too.
+std::unique_ptr<Plan> Resolver::nearest(const PlanKey& key) {
+  auto related = services_->store().find_related(*key_);
+  if (!related) return nullptr;
+  const bool any_nvrtc = !tuner_.settings().options.strict && (track_ == Track::lookup || key_->nvrtc.empty());
+  for (const auto& row : nearest_first(std::move(*related), *key_, instance_->bucketed_problem(), any_nvrtc)) {
+    auto config = space::parse_values(row.winner->config);
+    if (!config || instance_->reject(*config)) continue;
+    Answer answer;
+    answer.config = std::move(*config);
+    answer.choice = {Choice::Source::stored, row.winner->config, 0, 0,
+                     "the winner of the nearest tuned problem, " + row.key.problem + "; " + why_default_};
+    answer.is_miss = true;
+    answer.provisional = tuned_elsewhere_;
+    std::unique_ptr<Plan> plan;
+    const std::string trouble = load_into(key, answer, plan);
+    if (plan != nullptr) return plan;
+    tuner_.log().debug("nearest_unusable", kernel_.model().name(), trouble);
+    if (capturing_) break;  // its cubin is not at hand; the default config's may be
+  }
+  return nullptr;
 }
 
 /// The stored answer, if the track allows it to serve.
@@ -153,66 +152,6 @@ std::optional<Resolver::Answer> Resolver::next_best(const std::string& why_not) 
   return std::nullopt;
 }
 
-/// Tunes within the first call's budget. Nothing: the default config serves, and why_default_ says why.
-std::optional<Resolver::Answer> Resolver::tune() {
-  const auto budget = tuner_.settings().options.first_call_budget;
-  if (budget.count() == 0) {
-    why_default_ = "first_call_budget is 0";
-    return std::nullopt;
-  }
-  if (!tuner_.begin_tuning(key_->sha256)) {
-    tuned_elsewhere_ = true;
-    why_default_ = "another thread is tuning this key";
-    return std::nullopt;
-  }
-  struct Ended {
-    TunerState& tuner;
-    const std::string& key;
-    ~Ended() { tuner.end_tuning(key); }
-  } ended{tuner_, key_->sha256};
-
-  tune::Request request;
-  request.instance = &*instance_;
-  request.key = *key_;
-  request.budget = budget;
-  request.force = track_ == Track::retune;
-  request.cancelled = [this] { return !tuner_.is_open(); };
-  CallerData data;
-  if (!arguments_.empty()) {
-    auto config = instance_->default_config();
-    auto args =
-        config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
-    if (args) {
-      auto exported = CallerData::export_from(driver_, stream_, *args, arguments_);
-      if (!exported) kernel_.raise(ErrorCode::bad_arguments, exported.error());
-      data = std::move(*exported);
-      request.data = data.sources();
-      request.scalars = data.scalars();
-    }
-  }
-  auto outcome = tune::tune(*services_, request);
-  tuner_.trials.fetch_add(outcome.trials, std::memory_order_relaxed);
-  tuner_.compilations.fetch_add(outcome.compilations, std::memory_order_relaxed);
-  tuned_elsewhere_ = outcome.outcome == "held";
-  tuner_.log().info("tuned", kernel_.model().name(),
-                    outcome.outcome + ": " + std::to_string(outcome.trials) + " trials" +
-                        (outcome.note.empty() ? "" : "; " + outcome.note));
-  if (!outcome.winner) {
-    why_default_ = "tuning ended in " + outcome.outcome + (outcome.note.empty() ? "" : ": " + outcome.note);
-    if (!tuned_elsewhere_) tuner_.log().warning("tuning_failed", kernel_.model().name(), why_default_, key_->sha256);
-    return std::nullopt;
-  }
-  if (outcome.outcome == "answered") return accept(*outcome.winner, "stored");
-  auto answer = accept(*outcome.winner, "");
-  if (!answer) return answer;
-  char why[160];
-  std::snprintf(why, sizeof why, "tuned in this process (%s): %d trials in %.1f s", outcome.outcome.c_str(),
-                outcome.trials, outcome.wall_ms / 1000);
-  answer->choice.source = Choice::Source::tuned;
-  answer->choice.why = why;
-  return answer;
-}
-
 Resolver::Answer Resolver::default_answer(std::string why) {
   auto config = instance_->default_config();
   if (!config) kernel_.raise(ErrorCode::no_runnable_config, config.error());
@@ -220,82 +159,8 @@ Resolver::Answer Resolver::default_answer(std::string why) {
   answer.choice = {Choice::Source::default_config, space::canonical(*config), 0, 0, std::move(why)};
   answer.config = std::move(*config);
   answer.provisional = tuned_elsewhere_;
+  answer.is_miss = miss_ != nullptr;
   return answer;
-}
-
-std::unique_ptr<Plan> Resolver::load(const PlanKey& key, Answer answer) {
-  std::unique_ptr<Plan> plan;
-  const std::string trouble = load_into(key, answer, plan);
-  if (!plan)
-    kernel_.raise(
-        capturing_ ? ErrorCode::not_prepared : ErrorCode::no_runnable_config,
-        (capturing_ ? "the stream is being captured into a graph and nothing is loaded for this problem; call "
-                      "prepare before the capture: "
-                    : "not even the default config can be used: ") +
-            trouble);
-  return plan;
-}
-
-/// Gets the artifact (compiling it where it is not at hand), loads it and makes the plan. Returns what went wrong.
-std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_ptr<Plan>& plan) {
-  auto& services = *services_;
-  if (!answer.artifact || answer.artifact->cubin.empty()) {
-    if (capturing_) return "its cubin is not in the database";
-    auto compiler = services.compiler();
-    if (!compiler) return compiler.error();
-    auto source = services.source_hash(*instance_);
-    if (!source) return source.error();
-    auto job = tune::make_job(*instance_, answer.config, *source, (*compiler)->nvrtc().build);
-    if (!job) return job.error();
-    const int before = (*compiler)->compilations();
-    auto compiled = (*compiler)->compile(std::move(*job));
-    tuner_.compilations.fetch_add((*compiler)->compilations() - before, std::memory_order_relaxed);
-    if (compiled.artifact.status != "ok")
-      return "it does not compile (" + compiled.artifact.status + "):\n" + compiled.artifact.log;
-    answer.artifact = std::move(compiled.artifact);
-  }
-  const auto& artifact = *answer.artifact;
-  const RelaxedCapture relaxed(driver_, capturing_);
-  Plan::Making making;
-  making.key = key;
-  making.driver = &driver_;
-  auto loaded = kernel_.modules_.get(driver_, key.context, artifact);
-  if (loaded.trouble) return loaded.trouble.message;
-  making.module = loaded.module;
-
-  space::KernelFacts facts{artifact.regs, artifact.static_smem_bytes, artifact.local_bytes, 1};
-  auto geometry = instance_->geometry(answer.config, facts);
-  if (!geometry) return geometry.error();
-  if (auto trouble = kernel_.modules_.prepare(*making.module, *geometry)) return trouble.message;
-  if (instance_->launch_pattern().find("kernel.") != std::string::npos) {
-    // Occupancy is known only now; the grid may depend on it.
-    if (auto trouble = making.module->facts(*geometry, facts)) return trouble.message;
-    geometry = instance_->geometry(answer.config, facts);
-    if (!geometry) return geometry.error();
-  }
-  auto args = instance_->args(answer.config, facts);
-  if (!args) return args.error();
-  making.geometry = *geometry;
-  making.args = std::move(*args);
-  if (!arguments_.empty()) {
-    if (auto checked = check_buffers(driver_, making.args, arguments_); !checked)
-      kernel_.raise(ErrorCode::bad_arguments, checked.error());
-  }
-  if (answer.choice.time_us > 0 && answer.choice.why.empty()) answer.choice.why = microseconds(answer.choice.time_us);
-  making.choice = answer.choice;
-  making.provisional = answer.provisional;
-  if (answer.choice.source == Choice::Source::default_config) making.miss = miss_;
-  making.track = may_tune_ && !capturing_ ? track_ : Track::lookup;
-  auto made = std::make_unique<Plan>(std::move(making));
-  if (!capturing_) {
-    if (auto reserved = made->reserve(stream_); reserved.code != CUDA_SUCCESS)
-      return driver_.describe(reserved.what, reserved.code);
-  }
-  const std::lock_guard lock(kernel_.mutex_);
-  for (const auto& [name, bytes] : kernel_.symbols_)
-    if (auto trouble = made->set_symbol(name, bytes.data(), bytes.size())) return trouble.message;
-  plan = std::move(made);
-  return "";
 }
 
 }  // namespace jitune::runtime

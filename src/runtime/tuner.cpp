@@ -26,6 +26,10 @@ Tuner& Tuner::operator=(Tuner&& other) noexcept {
   return *this;
 }
 
+void Tuner::set_while_tuned(WhileTuned what) {
+  state_->while_tuned.store(what, std::memory_order_relaxed);
+}
+
 Track Tuner::track() const {
   return state_->settings().options.track;
 }
@@ -41,6 +45,7 @@ Tuner::Statistics Tuner::statistics() const {
   statistics.trials = state_->trials;
   statistics.hits = state_->hits;
   statistics.misses = state_->misses;
+  statistics.fallbacks = state_->fallbacks;
   statistics.stalls = state_->stalls;
   statistics.stall_ms = static_cast<double>(state_->stall_us) / 1000;
   statistics.workers_started = state_->services()->workers_started();

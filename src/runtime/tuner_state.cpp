@@ -64,6 +64,7 @@ void TunerState::close() {
   {
     const std::lock_guard lock(mutex_);
     services.swap(services_);
+    tuned_.notify_all();
   }
 }
 
@@ -120,6 +121,12 @@ bool TunerState::begin_tuning(const std::string& key_sha256) {
 void TunerState::end_tuning(const std::string& key_sha256) {
   const std::lock_guard lock(mutex_);
   tuning_.erase(key_sha256);
+  tuned_.notify_all();
+}
+
+bool TunerState::wait_tuned(const std::string& key_sha256, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return tuned_.wait_until(lock, deadline, [&] { return tuning_.count(key_sha256) == 0 || !is_open(); }) && is_open();
 }
 
 }  // namespace jitune::runtime

@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/result.hpp"
+#include "jitune/tuner.hpp"
 #include "runtime/environment.hpp"
 #include "runtime/striped_counter.hpp"
 #include "space/device.hpp"
@@ -44,6 +46,8 @@ class TunerState {
   /// Marks a key as being tuned by this process. False when another thread does that already.
   bool begin_tuning(const std::string& key_sha256);
   void end_tuning(const std::string& key_sha256);
+  /// Waits until no thread of this process tunes the key. False when `deadline` came first or the Tuner ends.
+  bool wait_tuned(const std::string& key_sha256, Clock::time_point deadline);
 
   StripedCounter<64> launches;
   /// Kernels that have misses to tell when the Tuner ends.
@@ -51,7 +55,8 @@ class TunerState {
   /// Tells the store of misses, at most every five seconds: called where a launch was slow anyway.
   void tell_misses_now_and_then();
 
-  std::atomic<long long> stalls{0}, stall_us{0};
+  std::atomic<WhileTuned> while_tuned{WhileTuned::wait};
+  std::atomic<long long> stalls{0}, stall_us{0}, fallbacks{0};
   std::atomic<long long> hits{0}, misses{0}, trials{0}, compilations{0};
 
  private:
@@ -63,6 +68,7 @@ class TunerState {
   std::shared_ptr<tune::Services> services_;
   std::map<CUdevice, space::DeviceInfo> devices_;
   std::set<std::string> tuning_;
+  std::condition_variable tuned_;
   std::vector<std::weak_ptr<KernelState>> kernels_;
   Clock::time_point misses_told_ = Clock::now();
 };

@@ -50,7 +50,11 @@ CUresult in_context() {
 
 CUresult wait() {
   if (const CUresult bad = in_context(); bad != CUDA_SUCCESS) return bad;
-  if (state().capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (state().capturing || spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (state().foreign_capture == 1) {
+    state().spoiled = true;  // the legacy stream would wait for the capturing one
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
   ++state().waits;
   while (state().hung) ::pause();
   return CUDA_SUCCESS;
@@ -169,6 +173,17 @@ int64_t fake_cuda_launches() {
 int64_t fake_cuda_waits() {
   const std::lock_guard lock(state().mutex);
   return static_cast<int64_t>(state().waits);
+}
+
+void fake_cuda_set_foreign_capture(int kind) {
+  const std::lock_guard lock(state().mutex);
+  state().foreign_capture = kind;
+  state().spoiled = false;
+}
+
+int fake_cuda_capture_spoiled() {
+  const std::lock_guard lock(state().mutex);
+  return state().spoiled ? 1 : 0;
 }
 
 void fake_cuda_set_capturing(int capturing) {

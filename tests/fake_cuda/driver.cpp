@@ -126,6 +126,11 @@ CUresult check_attributes(const CUlaunchConfig& config, const Function& function
 
 }  // namespace
 
+bool fake_cuda::spoils_capture() {
+  if (state().foreign_capture == 0 || capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
+  return state().spoiled = true;
+}
+
 extern "C" {
 
 CUresult cuDriverGetVersion(int* version) {
@@ -191,6 +196,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   const std::lock_guard lock(state().mutex);
   if (const CUresult bad = in_context(); bad != CUDA_SUCCESS) return bad;
   if (state().capturing && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   std::vector<ImageSymbol> symbols;
   if (!read_image(image, symbols)) return CUDA_ERROR_INVALID_IMAGE;
   auto loaded = std::make_unique<Module>();
@@ -266,7 +272,7 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute which, CUfunction h
       *value = function.max_dynamic_bytes;
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = 1024;
+      *value = std::min(1024, 65536 / std::max(1, rule.regs) / 32 * 32);
       return CUDA_SUCCESS;
     default:
       *value = 0;
@@ -349,8 +355,9 @@ CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) {
   return in_context();
 }
 
-CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   const std::lock_guard lock(state().mutex);
+  if (state().foreign_capture == 1 && stream == nullptr) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   *status = state().capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return ready();
 }

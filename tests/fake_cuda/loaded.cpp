@@ -19,6 +19,8 @@ Loaded::Loaded(const std::string& path) {
   find("fake_cuda_launches", launches_);
   find("fake_cuda_waits", waits_);
   find("fake_cuda_set_capturing", set_capturing_);
+  find("fake_cuda_set_foreign_capture", set_foreign_capture_);
+  find("fake_cuda_capture_spoiled", capture_spoiled_);
 }
 
 void Loaded::configure(const std::string& spec) const {

@@ -19,8 +19,14 @@ class Loaded {
   int64_t launches() const { return launches_(); }
   int64_t waits() const { return waits_(); }
   void set_capturing(bool capturing) const { set_capturing_(capturing ? 1 : 0); }
+  /// As if another thread captured: 1 a stream that the legacy stream waits for, 2 one that it does not; 0 ends it.
+  void set_foreign_capture(int kind) const { set_foreign_capture_(kind); }
+  /// Whether a call of this process has ended that capture.
+  bool capture_spoiled() const { return capture_spoiled_() != 0; }
 
  private:
+  void (*set_foreign_capture_)(int) = nullptr;
+  int (*capture_spoiled_)() = nullptr;
   int (*configure_)(const char*) = nullptr;
   int64_t (*allocated_bytes_)() = nullptr;
   int64_t (*modules_)() = nullptr;

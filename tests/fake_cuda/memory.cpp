@@ -118,7 +118,7 @@ extern "C" {
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   const std::lock_guard lock(state().mutex);
   if (const CUresult bad = in_context(); bad != CUDA_SUCCESS) return bad;
-  if (state().capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (state().capturing || spoils_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return allocate(bytes, address);
 }
 

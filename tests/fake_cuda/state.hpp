@@ -43,6 +43,8 @@ struct State {
   CUresult sticky = CUDA_SUCCESS;
   bool hung = false;
   bool capturing = false;
+  int foreign_capture = 0;  // another thread's: 1 of a stream that the legacy stream waits for, 2 of another one
+  bool spoiled = false;     // that capture was ended by a call of ours
   double now_us = 0;
   uint64_t launches = 0;
   uint64_t waits = 0;
@@ -89,6 +91,7 @@ int occupancy(const Function& function, int threads, size_t shared_bytes);
 CUresult ready();       // initialised, not after a sticky error
 CUresult in_context();  // and this thread has a current context
 CUresult wait();        // in_context, not capturing; never returns after a hang
+bool spoils_capture();  // an unsafe call of this thread's ends another thread's capture
 CUdevice current_device();
 
 }  // namespace fake_cuda

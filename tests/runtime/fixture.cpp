@@ -25,6 +25,7 @@ FakeGpu::FakeGpu(const std::string& spec)
     : library_path_("LD_LIBRARY_PATH", in_front().c_str()), spec_("JITUNE_FAKE_CUDA", spec.c_str()) {
   loaded().configure(spec);
   loaded().set_capturing(false);
+  loaded().set_foreign_capture(0);
   auto driver = gpu::driver();
   REQUIRE_MESSAGE(driver.ok(), driver.error());
   driver_ = *driver;

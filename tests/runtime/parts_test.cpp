@@ -1,10 +1,12 @@
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <sstream>
 #include <thread>
 
 #include "jitune/jitune.hpp"
 #include "runtime/environment.hpp"
+#include "runtime/nearest.hpp"
 #include "runtime/plan_table.hpp"
 #include "runtime/signature.hpp"
 #include "support/support.hpp"
@@ -153,6 +155,37 @@ TEST_CASE("1, true and the first word are different problems, and so are values 
   CHECK(table.find(key) == boolean);
   CHECK(large != number);
   CHECK(table.all().size() == 3);
+}
+
+TEST_CASE("problems are near where each number is at most twice the other and the rest is equal") {
+  using runtime::distance;
+  const space::ProblemValues from{{"T", "half"}, {"m", 1024}, {"n", 64}};
+  auto to = [&](Value m, Value n, Value type = "half") { return distance(from, {{"T", type}, {"m", m}, {"n", n}}); };
+  CHECK(to(1024, 64) == 0.0);
+  CHECK(to(2048, 64).value() == doctest::Approx(1));
+  CHECK(to(2048, 32).value() == doctest::Approx(std::sqrt(2.0)));
+  CHECK_FALSE(to(2049, 64).has_value());
+  CHECK_FALSE(to(1024, 31).has_value());
+  CHECK_FALSE(to(1024, 64, "float").has_value());
+  CHECK_FALSE(to(1024, 0).has_value());
+  CHECK_FALSE(to(1024, true).has_value());
+  CHECK_FALSE(distance(from, {{"T", "half"}, {"m", 1024}}).has_value());
+  CHECK(distance({{"k", 0}}, {{"k", 0}}) == 0.0);
+
+  key::TuningKey key;
+  auto row = [&](const std::string& problem, const std::string& options = "") {
+    store::KeyRow made;
+    made.key.problem = problem;
+    made.key.options = options;
+    made.winner.emplace();
+    return made;
+  };
+  const auto ranked = runtime::nearest_first({row(R"({"m":1700})"), row(R"({"m":900})"), row(R"({"m":4000})"),
+                                              row(R"({"m":1000})", "other"), row(R"({"m":2048})"), row(R"({"m":512})")},
+                                             key, {{"m", 1024}}, false);
+  std::string order;
+  for (const auto& each : ranked) order += each.key.problem;
+  CHECK(order == R"({"m":900}{"m":1700}{"m":2048}{"m":512})");  // equally far: in canonical order
 }
 
 TEST_CASE("launches by many threads are all counted") {

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "runtime/kernel_state.hpp"
+#include "tune/tune.hpp"
+
+namespace jitune::runtime {
+
+/// Makes the plan of one problem: looks up, tunes if it may, else takes the default config; compiles and loads.
+/// Lives for one slow-path call.
+class Resolver {
+ public:
+  Resolver(KernelState& kernel, const gpu::Driver& driver, CUstream stream, const Problem& problem,
+           std::span<const void* const> arguments, bool may_tune, bool capturing);
+
+  /// Throws Error{no_runnable_config, not_prepared, bad_problem, launch_failed}.
+  /// `use_meanwhile` gets the default config's plan for other launches of this problem when tuning takes long.
+  using UseMeanwhile = std::function<void(std::unique_ptr<Plan>)>;
+  std::unique_ptr<Plan> resolve(const PlanKey& key, const UseMeanwhile& use_meanwhile);
+
+ private:
+  struct Answer {
+    space::Config config;
+    std::optional<store::ArtifactRow> artifact;
+    Choice choice;
+    bool provisional = false;
+    bool is_miss = false;  ///< no winner of this very key
+  };
+  void bind();
+  std::optional<Answer> look_up();
+  std::optional<Answer> accept(const store::WinnerRow& winner, std::string why);
+  std::optional<Answer> next_best(const std::string& why_not);
+  std::unique_ptr<Plan> try_load(const PlanKey& key, Answer answer);
+  std::unique_ptr<Plan> nearest(const PlanKey& key);
+  void stand_by(const PlanKey& key, const UseMeanwhile& use_meanwhile);
+  std::optional<Answer> tune(const PlanKey& key, const UseMeanwhile& use_meanwhile);
+  std::optional<Answer> tuned_answer(const tune::Outcome& outcome);
+  Answer default_answer(std::string why);
+  std::unique_ptr<Plan> load(const PlanKey& key, Answer answer);
+  std::optional<store::ArtifactRow> stored_artifact(const space::Config& config);
+  std::string device_limit(const gpu::Module& module, const space::Geometry& geometry) const;
+  std::string load_into(const PlanKey& key, Answer& answer, std::unique_ptr<Plan>& plan);
+
+  KernelState& kernel_;
+  TunerState& tuner_;
+  std::shared_ptr<tune::Services> services_;
+  const gpu::Driver& driver_;
+  CUstream stream_;
+  const Problem& problem_;
+  std::span<const void* const> arguments_;
+  bool may_tune_;
+  bool capturing_;
+  Track track_;
+  std::optional<space::Instance> instance_;
+  std::optional<key::TuningKey> key_;
+  std::shared_ptr<const Miss> miss_;
+  std::unique_ptr<Plan> standby_;  // the default config, loaded before tuning began
+  std::string why_default_;
+  bool tuned_elsewhere_ = false;
+};
+
+}  // namespace jitune::runtime

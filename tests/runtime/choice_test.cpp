@@ -1,0 +1,177 @@
+#include <atomic>
+#include <thread>
+
+#include "runtime/fixture.hpp"
+
+using namespace jitune;
+using test::FakeGpu;
+using test::quiet_options;
+
+// Which config a launch gets when no winner of its very problem serves, and what captures allow.
+namespace {
+
+constexpr int kCount = 4096;
+constexpr const char* kSpec =
+    R"({"kernels": [{"match": "increment<", "time_us": 100, "spread": 0, "noise": 0,
+        "factors": [{"128": 0.8, "256": 0.5}]}]})";
+
+using Increment = Kernel<void(float*, int)>;
+
+KernelDefinition increment() {
+  return {.name = "increment",
+          .source_text =
+              "template <int BLOCK> __global__ void increment(float* x, int n) "
+              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
+          .entry = "increment<{BLOCK}>",
+          .problem = {"n"},
+          .require = {"n >= BLOCK * 8"},
+          .params = {{"BLOCK", {64, 128, 256}}},
+          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
+          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
+          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+}
+
+void tune(const FakeGpu&, const std::string& database, float* x, int n) {
+  Tuner tuner(quiet_options(Track::tune, database));
+  Increment kernel(tuner, increment());
+  kernel.launch(nullptr, kernel.problem({{"n", n}}), x, n);
+  REQUIRE(kernel.choice(kernel.problem({{"n", n}})).config == R"({"BLOCK":256})");
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("an unseen problem gets the nearest tuned one's winner within a bound, if it is valid there") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(2 * kCount, 0);
+  tune(gpu, dir / "a.db", x, kCount / 2);
+  Tuner tuner(quiet_options(Track::lookup, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  auto choice = [&](int n) { return kernel.choice(kernel.problem({{"n", n}})); };
+  kernel.launch(nullptr, kernel.problem({{"n", 3000}}), x, 3000);
+  CHECK(choice(3000).config == R"({"BLOCK":256})");
+  CHECK(choice(3000).source == Choice::Source::stored);
+  CHECK(has(choice(3000).why, R"(nearest tuned problem, {"n":2048})"));
+  CHECK(choice(kCount).config == R"({"BLOCK":256})");  // just twice
+  CHECK(choice(kCount + 1).config == R"({"BLOCK":64})");
+  CHECK(choice(kCount + 1).source == Choice::Source::default_config);
+  CHECK(choice(2000).config == R"({"BLOCK":64})");  // near, but 256 threads are not valid for it
+  const auto all = gpu.read(x, 3001);
+  CHECK(all[2999] - all[3000] == 1.0f);  // the grid is this problem's
+  CHECK(tuner.statistics().trials == 0);
+  CHECK(tuner.statistics().hits == 0);
+}
+
+TEST_CASE("a winner that this device can't launch any more gives way to the default config") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  tune(gpu, dir / "a.db", x, kCount);
+  gpu.fake().configure(R"({"kernels": [{"match": "increment<", "regs": 300}]})");
+  Tuner tuner(quiet_options(Track::lookup, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
+  const auto choice = kernel.choice(kernel.problem({{"n", kCount}}));
+  CHECK(choice.config == R"({"BLOCK":64})");
+  CHECK(has(choice.why, "registers leave room for 192 threads"));
+  CHECK(tuner.statistics().fallbacks == 1);
+}
+
+TEST_CASE("while one thread tunes, others launch the default config at once where that is asked for") {
+  if (!test::have_nvrtc()) return;
+  FakeGpu gpu(R"({"real_time": true, "kernels": [{"match": "increment<", "time_us": 40000, "spread": 0, "noise": 0,
+        "factors": [{"128": 0.9, "256": 0.8}]}]})");
+  float *x = gpu.buffer(kCount, 0), *y = gpu.buffer(kCount, 0);
+  Tuner tuner(quiet_options(Track::tune, "off"));
+  tuner.set_while_tuned(WhileTuned::default_config);
+  Increment kernel(tuner, increment());
+  const auto problem = kernel.problem({{"n", kCount}});
+  CUcontext context = nullptr;
+  REQUIRE(gpu.driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+  std::atomic<bool> tuned{false};
+  std::thread first([&] {
+    gpu.driver().cuCtxSetCurrent(context);
+    kernel.launch(nullptr, problem, x, kCount);
+    tuned = true;
+  });
+  while (tuner.statistics().compilations == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  kernel.launch(nullptr, problem, y, kCount);
+  CHECK_FALSE(tuned.load());
+  CHECK(kernel.choice(problem).why == "it is being tuned");
+  first.join();
+  CHECK(gpu.read(y, kCount) == std::vector<float>(kCount, 1.0f));
+  CHECK(kernel.choice(problem).source == Choice::Source::tuned);
+  CHECK(kernel.choice(problem).config == R"({"BLOCK":256})");
+}
+
+TEST_CASE("two kernels with one key: the second waits for what the first finds") {
+  if (!test::have_nvrtc()) return;
+  FakeGpu gpu(kSpec);
+  float *x = gpu.buffer(kCount, 0), *y = gpu.buffer(kCount, 0);
+  Tuner tuner(quiet_options(Track::tune, "off"));
+  Increment one(tuner, increment()), other(tuner, increment());
+  CUcontext context = nullptr;
+  REQUIRE(gpu.driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+  std::thread thread([&] {
+    gpu.driver().cuCtxSetCurrent(context);
+    one.launch(nullptr, one.problem({{"n", kCount}}), x, kCount);
+  });
+  other.launch(nullptr, other.problem({{"n", kCount}}), y, kCount);
+  thread.join();
+  CHECK(tuner.statistics().trials == 3);
+  CHECK(one.choice(one.problem({{"n", kCount}})).config == R"({"BLOCK":256})");
+  CHECK(other.choice(other.problem({{"n", kCount}})).config == R"({"BLOCK":256})");
+}
+
+TEST_CASE("in a graph capture a launch loads what the database holds, the default config too, and compiles nothing") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  tune(gpu, dir / "a.db", x, kCount);  // its default config is in the build cache from then on
+  Tuner tuner(quiet_options(Track::tune, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  gpu.fake().set_capturing(true);
+  const auto waits = gpu.fake().waits();
+  const auto bytes = gpu.fake().allocated_bytes();
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
+  kernel.launch(nullptr, kernel.problem({{"n", 600}}), x, 600);
+  gpu.fake().set_capturing(false);
+  CHECK(gpu.fake().waits() == waits);
+  CHECK(gpu.fake().allocated_bytes() == bytes);
+  CHECK(kernel.choice(kernel.problem({{"n", kCount}})).config == R"({"BLOCK":256})");
+  CHECK(kernel.choice(kernel.problem({{"n", 600}})).source == Choice::Source::default_config);
+  CHECK(tuner.statistics().compilations == 0);
+  CHECK(tuner.statistics().trials == 0);
+  // Outside the capture the problem that was missed is tuned like any other.
+  kernel.launch(nullptr, kernel.problem({{"n", 600}}), x, 600);
+  CHECK(tuner.statistics().trials > 0);
+}
+
+TEST_CASE("another thread's capture survives first calls of this one") {
+  if (!test::have_nvrtc()) return;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  Tuner tuner(quiet_options(Track::tune, "off"));
+  Increment kernel(tuner, increment());
+  kernel.prepare(kernel.problem({{"n", 600}}));
+
+  gpu.fake().set_foreign_capture(1);  // what waits for the legacy stream would end it: no tuning, no waiting
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
+  CHECK(kernel.choice(kernel.problem({{"n", kCount}})).source == Choice::Source::default_config);
+  CHECK_FALSE(gpu.fake().capture_spoiled());
+  kernel.launch(nullptr, kernel.problem({{"n", 600}}), x, 600);
+  CHECK_FALSE(gpu.fake().capture_spoiled());
+
+  gpu.fake().set_foreign_capture(2);  // can't be seen: everything is done in relaxed mode
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
+  CHECK_FALSE(gpu.fake().capture_spoiled());
+  gpu.fake().set_foreign_capture(0);
+  CHECK(kernel.choice(kernel.problem({{"n", kCount}})).source == Choice::Source::tuned);
+}

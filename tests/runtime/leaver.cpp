@@ -1,0 +1,168 @@
+// A program that leaves, forks, moves or is signalled while its kernel is tuned. leave_test.cpp starts it with the
+// stand-in driver:   runtime_leaver exit|stop|fork|chdir|signal DATABASE
+#include <cuda.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "gpu/driver.hpp"
+#include "jitune/jitune.hpp"
+
+namespace {
+
+using namespace jitune;
+using namespace std::chrono_literals;
+using Increment = Kernel<void(device_ptr, int)>;
+
+constexpr int kCount = 1024;
+
+KernelDefinition increment() {
+  return {.name = "increment",
+          .source_text =
+              "template <int BLOCK> __global__ void increment(float* x, int n) "
+              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
+          .entry = "increment<{BLOCK}>",
+          .problem = {"n"},
+          .params = {{"BLOCK", {32, 64, 96, 128, 160, 192, 256, 512}}},
+          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
+          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
+          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+}
+
+const gpu::Driver* driver = nullptr;
+CUcontext context = nullptr;
+CUdeviceptr buffer = 0;
+std::atomic<int> signals{0};
+
+Options options(const std::string& database) {
+  Options made;
+  made.track = Track::tune;
+  made.database = database;
+  made.compile_workers = 1;
+  made.first_call_budget = 60s;
+  made.log.function = [](void*, const Event&) noexcept {};
+  return made;
+}
+
+void launch(Increment& kernel) {
+  driver->cuCtxSetCurrent(context);
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}), device_ptr{buffer}, kCount);
+}
+
+/// Tunes in a thread of its own until at least one compilation is done.
+std::thread tune_in_thread(Tuner& tuner, Increment& kernel, std::atomic<bool>& done) {
+  std::thread thread([&] {
+    try {
+      launch(kernel);
+    } catch (const Error& error) {
+      std::printf("launch: %s\n", to_string(error.code()));
+    }
+    done = true;
+  });
+  while (tuner.statistics().compilations == 0) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(500ms);  // into the study
+  return thread;
+}
+
+int leave(const std::string& database) {
+  auto* tuner = new Tuner(options(database));  // never destroyed, as in a program that calls exit deep inside
+  auto* kernel = new Increment(*tuner, increment());
+  static std::atomic<bool> done{false};
+  tune_in_thread(*tuner, *kernel, done).detach();
+  std::printf(done ? "tuned already\n" : "leaving\n");
+  std::fflush(stdout);
+  std::exit(3);
+}
+
+int stop(const std::string& database) {
+  std::optional<Tuner> tuner(options(database));
+  Increment kernel(*tuner, increment());
+  std::atomic<bool> done{false};
+  auto thread = tune_in_thread(*tuner, kernel, done);
+  if (done) std::printf("tuned already\n");
+  const auto start = std::chrono::steady_clock::now();
+  tuner.reset();
+  thread.join();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  std::printf("%s\n", took < 5s ? "stopped in time" : "stopped late");
+  return 0;
+}
+
+int fork_child(const std::string& database) {
+  Tuner tuner(options(database));
+  Increment kernel(tuner, increment());
+  launch(kernel);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      launch(kernel);
+      std::printf("the child launched\n");
+    } catch (const Error& error) {
+      std::printf("child: %s\n", to_string(error.code()));
+    }
+    std::fflush(stdout);
+    std::exit(0);  // with all destructors that a program's end runs
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  std::printf("child ended with %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  kernel.launch(nullptr, kernel.problem({{"n", kCount / 2}}).on(Track::lookup), device_ptr{buffer}, kCount / 2);
+  std::printf("parent: %s\n", to_string(kernel.choice(kernel.problem({{"n", kCount}})).source));
+  return 0;
+}
+
+int change_directory(const std::string& database) {
+  Tuner tuner(options(database));  // a relative path
+  Increment kernel(tuner, increment());
+  if (::chdir("/") != 0) return 1;
+  launch(kernel);
+  std::printf("%s\n", to_string(kernel.choice(kernel.problem({{"n", kCount}})).source));
+  return 0;
+}
+
+int be_signalled(const std::string& database) {
+  std::signal(SIGUSR1, [](int) { signals = signals + 1; });
+  Tuner tuner(options(database));
+  Increment kernel(tuner, increment());
+  std::atomic<bool> done{false};
+  std::thread thread([&] {
+    while (!done) {
+      ::kill(::getpid(), SIGUSR1);
+      std::this_thread::sleep_for(2ms);
+    }
+  });
+  launch(kernel);
+  done = true;
+  thread.join();
+  std::printf("%s %s\n", to_string(kernel.choice(kernel.problem({{"n", kCount}})).source),
+              signals > 10 ? "signalled" : "too few signals");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  auto found = gpu::driver();
+  CUdevice device = 0;
+  if (!found || (*found)->cuDeviceGet(&device, 0) != CUDA_SUCCESS) return 2;
+  driver = *found;
+  auto made = gpu::use_primary_context(*driver, device);
+  if (!made || driver->cuMemAlloc(&buffer, kCount * sizeof(float)) != CUDA_SUCCESS) return 2;
+  context = *made;
+  const std::string mode = argv[1];
+  if (mode == "exit") return leave(argv[2]);
+  if (mode == "stop") return stop(argv[2]);
+  if (mode == "fork") return fork_child(argv[2]);
+  if (mode == "chdir") return change_directory(argv[2]);
+  if (mode == "signal") return be_signalled(argv[2]);
+  return 2;
+}
