@@ -256,7 +256,7 @@ struct Settings {
   std::vector<int> header_widths{8};
   std::vector<int> header_configs{4, 8, 24};
   int per_worker = 24;
-  int most_in_threads = 96;  ///< threads stop scaling early, and their rate is known long before
+  int most_in_threads = 48;  ///< threads stop scaling early, and their rate is known long before
   std::string part = "all", nvrtc, arch = "sm_90";
 };
 
@@ -308,8 +308,13 @@ void scaling(const Settings& settings, const compile::NvrtcFile& file, const std
   for (const int width : settings.widths) {
     const int count = width * settings.per_worker;
     const int in_threads = std::max(width, std::min(count, settings.most_in_threads));
-    const double processes = count / run_bare(file, jobs, count, width, 1);
-    const Measured plain = run_jitune(file, worker, jobs, count, width, false);
+    // To and fro, so that a machine that grows slower or faster meanwhile favours neither.
+    double bare_seconds = run_bare(file, jobs, count, width, 1);
+    Measured plain = run_jitune(file, worker, jobs, count, width, false);
+    plain.seconds += run_jitune(file, worker, jobs, count, width, false).seconds;
+    bare_seconds += run_bare(file, jobs, count, width, 1);
+    plain.seconds /= 2;
+    const double processes = 2 * count / bare_seconds;
     const double threads = in_threads / run_bare(file, jobs, in_threads, 1, width);
     if (one_process == 0) one_process = processes / width;
     worst = std::min(worst, count / plain.seconds / processes);
