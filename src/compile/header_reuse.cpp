@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/files.hpp"
 
 namespace jitune::compile {
@@ -59,6 +61,15 @@ bool has_room(const std::string& directory) {
   return !error && files < kMostFiles;
 }
 
+/// Until the file at `path` is there or `mark` says that it won't come.
+void wait_for_maker(const std::string& path, const std::string& mark, std::chrono::milliseconds patience) {
+  struct stat info {};
+  for (const auto end = Clock::now() + patience; Clock::now() < end;) {
+    if (::stat(path.c_str(), &info) == 0 || ::stat(mark.c_str(), &info) != 0 || info.st_size > 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 }  // namespace
 
 HeaderDirectory::HeaderDirectory(std::string path, UniqueFd lock)
@@ -87,18 +98,22 @@ HeaderReuse::Plan HeaderReuse::plan(const std::string& directory, const std::str
   Plan plan;
   plan.path = directory + "/" + key + ".pch";
   if (refused_.contains(plan.path)) return plan;
+  const std::string mark_path = directory + "/" + key + ".made";
+  if (plain_[plan.path] == 1) wait_for_maker(plan.path, mark_path, kPatience);
   struct stat info {};
   if (::stat(plan.path.c_str(), &info) == 0) {
     // NVRTC maps the file and trusts it: one that lost its end would be a bus error.
-    const auto size = read_file(directory + "/" + key + ".made");
+    const auto size = read_file(directory + "/" + key + ".size");
     if (size && *size == std::to_string(info.st_size)) plan.mode = Plan::Mode::use;
     return plan;
   }
   if (!has_room(directory)) return plan;
   // Whoever makes this mark makes the file. It stays when that fails, or kills the worker: once is enough.
-  const UniqueFd mark(
-      ::open((directory + "/" + key + ".made").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
-  if (!mark) return plan;
+  const UniqueFd mark(::open(mark_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (!mark) {
+    ++plain_[plan.path];
+    return plan;
+  }
   plan.mode = Plan::Mode::make;
   plan.path = directory + "/" + key + ".new.pch";
   return plan;
@@ -109,9 +124,11 @@ void HeaderReuse::settle(const Plan& plan, bool made) {
   const std::string stem = plan.path.substr(0, plan.path.size() - kNew.size());
   struct stat info {};
   const bool kept = made && ::stat(plan.path.c_str(), &info) == 0 &&
-                    write_file_atomically(stem + ".made", std::to_string(info.st_size)).ok() &&
+                    write_file_atomically(stem + ".size", std::to_string(info.st_size)).ok() &&
                     std::rename(plan.path.c_str(), (stem + ".pch").c_str()) == 0;
-  if (!kept) ::unlink(plan.path.c_str());
+  if (kept) return;
+  ::unlink(plan.path.c_str());
+  (void)write_file_atomically(stem + ".made", "no");
 }
 
 }  // namespace jitune::compile

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -43,7 +45,8 @@ class HeaderReuse {
   };
 
   /// What a compile whose headers hash to `key` is to do. The first to ask in `directory` makes the file; until it is
-  /// there, and for good when it could not be made, the others compile plainly. Never waits.
+  /// there, and for good when it could not be made, the others compile plainly. Who has done so once for this key waits
+  /// the next time, at most kPatience and once a key: by then the file is nearly there.
   Plan plan(const std::string& directory, const std::string& key);
 
   /// After a compile that was to make the file: hands it to all when it was `made`.
@@ -53,7 +56,9 @@ class HeaderReuse {
   void refuse(const Plan& plan) { refused_.insert(plan.path); }
 
  private:
+  static constexpr std::chrono::milliseconds kPatience{1500};
   std::set<std::string> refused_;
+  std::map<std::string, int> plain_;  ///< by path: compiled plainly while another made the file
 };
 
 }  // namespace jitune::compile

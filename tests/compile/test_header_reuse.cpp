@@ -230,6 +230,13 @@ TEST_CASE("who makes it, who waits for nothing, and what is left after a death")
   CHECK(make.mode == Mode::make);
   CHECK(second.plan(headers->path(), "key").mode == Mode::plain);
   CHECK(second.plan(headers->path(), "other").mode == Mode::make);
+  // Who has compiled plainly once waits for the file, a bounded time and once.
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(second.plan(headers->path(), "key").mode == Mode::plain);
+  CHECK(std::chrono::steady_clock::now() - begin > 1s);
+  const auto again = std::chrono::steady_clock::now();
+  CHECK(second.plan(headers->path(), "key").mode == Mode::plain);
+  CHECK(std::chrono::steady_clock::now() - again < 1s);
   write_file(make.path, "header");
   HeaderReuse::settle(make, true);
   const auto use = second.plan(headers->path(), "key");
