@@ -52,6 +52,12 @@ target_include_directories(jitune_tomlpp SYSTEM INTERFACE ${JITUNE_TOMLPP_INCLUD
 
 if(JITUNE_BUILD_APPS)
   find_package(CLI11 REQUIRED)
+  if(JITUNE_PORTABLE)
+    find_library(JITUNE_ZLIB libz.a REQUIRED)
+  else()
+    find_package(ZLIB REQUIRED)
+    set(JITUNE_ZLIB ZLIB::ZLIB)
+  endif()
 endif()
 if(JITUNE_BUILD_TESTS)
   find_path(JITUNE_DOCTEST_INCLUDE_DIR doctest/doctest.h REQUIRED)

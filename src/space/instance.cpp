@@ -139,7 +139,7 @@ Result<Instance> Instance::bind(std::shared_ptr<const Model> model, const Proble
   space->model = model;
   space->form = state->form;
   space->base = std::move(base);
-  space->prepare(device);
+  space->prepare(device, state->symbols);
   state->space_state = space;
   state->space.emplace(space);
   return Instance(std::move(state));

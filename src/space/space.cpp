@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/random.hpp"
 #include "space/space_state.hpp"
 
 namespace jitune::space {
@@ -12,59 +13,12 @@ constexpr int kStatuses = static_cast<int>(EvalStatus::not_a_type) + 1;
 constexpr int kDraws = 10'000;
 constexpr uint64_t kFallbackNodes = 1'000'000;
 
-/// A counter-based generator (the finaliser of SplitMix64 over mixed counters): no state, equal counters, equal
-/// numbers.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
+/// No state: equal counters, equal numbers.
 uint64_t random_number(uint64_t seed, uint64_t draw, uint64_t attempt, uint64_t index) {
-  return mix(mix(mix(mix(seed) ^ draw) ^ attempt) ^ index);
+  return mix_bits(mix_bits(mix_bits(mix_bits(seed) ^ draw) ^ attempt) ^ index);
 }
 int random_below(uint64_t number, size_t bound) {
   return static_cast<int>((static_cast<Count>(number) * bound) >> 64);
-}
-
-Plan make_plan(const Model::Form& form, const std::vector<Check>& checks, std::vector<int> order, size_t slots) {
-  Plan plan;
-  plan.order = std::move(order);
-  plan.levels.resize(form.params.size() + 1);
-  plan.below.assign(form.params.size() + 1, 1);
-  for (size_t i = form.params.size(); i-- > 0;)
-    plan.below[i] = plan.below[i + 1] * form.params[static_cast<size_t>(plan.order[i])].values.size();
-
-  std::vector<int> level_of(slots, 0);
-  for (size_t i = 0; i < plan.order.size(); ++i)
-    level_of[static_cast<size_t>(form.params[static_cast<size_t>(plan.order[i])].slot)] = static_cast<int>(i) + 1;
-  const auto level_of_check = [&](const Check& check) {
-    int level = 0;
-    for (const Expression* expression : check.expressions)
-      for (const int slot : expression->slots()) level = std::max(level, level_of[static_cast<size_t>(slot)]);
-    return level;
-  };
-  std::vector<int> derived_level(slots, -1);
-  for (const Check& check : checks) {
-    if (check.kind != Check::Kind::derived) continue;
-    const int level = level_of_check(check);
-    level_of[static_cast<size_t>(check.slot)] = derived_level[static_cast<size_t>(check.slot)] = level;
-  }
-  // At each level first what needs none of its derived values (`VEC > 0` must come before `8 / VEC`), then those, then
-  // the rest.
-  for (const int pass : {0, 1, 2}) {
-    for (size_t i = 0; i < checks.size(); ++i) {
-      const int level = level_of_check(checks[i]);
-      bool needs_derived = false;
-      for (const Expression* expression : checks[i].expressions)
-        for (const int slot : expression->slots()) needs_derived |= derived_level[static_cast<size_t>(slot)] == level;
-      const int own_pass = checks[i].kind == Check::Kind::derived ? 1 : needs_derived ? 2 : 0;
-      if (own_pass != pass) continue;
-      plan.levels[static_cast<size_t>(level)].push_back(static_cast<int>(i));
-      plan.last_check_level = std::max(plan.last_check_level, level);
-    }
-  }
-  return plan;
 }
 
 /// Depth-first over one plan.
@@ -172,6 +126,23 @@ SpaceCount count_list(const Space::State& state, uint64_t limit) {
 
 }  // namespace
 
+namespace {
+
+/// The state of a Space is nobody's business but this room's, and space.hpp is read by nearly every file: the names of
+/// private members may be used in an explicit instantiation ([temp.spec]), so the header need not say who asks for it.
+template <auto kMember>
+struct Opened {
+  friend const std::shared_ptr<const Space::State>& open(const Space& space) { return space.*kMember; }
+};
+const std::shared_ptr<const Space::State>& open(const Space& space);
+template struct Opened<&Space::state_>;
+
+}  // namespace
+
+const std::shared_ptr<const Space::State>& state_of(const Space& space) {
+  return open(space);
+}
+
 std::string to_string(Count count) {
   std::string text;
   do {
@@ -181,11 +152,52 @@ std::string to_string(Count count) {
   return text;
 }
 
-void Space::State::prepare(const DeviceInfo& device) {
+Plan make_plan(const Model::Form& form, const std::vector<Check>& checks, std::vector<int> order, size_t slots) {
+  Plan plan;
+  plan.order = std::move(order);
+  plan.levels.resize(form.params.size() + 1);
+  plan.below.assign(form.params.size() + 1, 1);
+  for (size_t i = form.params.size(); i-- > 0;)
+    plan.below[i] = plan.below[i + 1] * form.params[static_cast<size_t>(plan.order[i])].values.size();
+
+  std::vector<int> level_of(slots, 0);
+  for (size_t i = 0; i < plan.order.size(); ++i)
+    level_of[static_cast<size_t>(form.params[static_cast<size_t>(plan.order[i])].slot)] = static_cast<int>(i) + 1;
+  const auto level_of_check = [&](const Check& check) {
+    int level = 0;
+    for (const Expression* expression : check.expressions)
+      for (const int slot : expression->slots()) level = std::max(level, level_of[static_cast<size_t>(slot)]);
+    return level;
+  };
+  std::vector<int> derived_level(slots, -1);
+  for (const Check& check : checks) {
+    if (check.kind != Check::Kind::derived) continue;
+    const int level = level_of_check(check);
+    level_of[static_cast<size_t>(check.slot)] = derived_level[static_cast<size_t>(check.slot)] = level;
+  }
+  // At each level first what needs none of its derived values (`VEC > 0` must come before `8 / VEC`), then those, then
+  // the rest.
+  for (const int pass : {0, 1, 2}) {
+    for (size_t i = 0; i < checks.size(); ++i) {
+      const int level = level_of_check(checks[i]);
+      bool needs_derived = false;
+      for (const Expression* expression : checks[i].expressions)
+        for (const int slot : expression->slots()) needs_derived |= derived_level[static_cast<size_t>(slot)] == level;
+      const int own_pass = checks[i].kind == Check::Kind::derived ? 1 : needs_derived ? 2 : 0;
+      if (own_pass != pass) continue;
+      plan.levels[static_cast<size_t>(level)].push_back(static_cast<int>(i));
+      plan.last_check_level = std::max(plan.last_check_level, level);
+    }
+  }
+  return plan;
+}
+
+void Space::State::prepare(const DeviceInfo& device, const Symbols& symbols) {
   for (const Expression& require : form->require)
     checks.push_back({Check::Kind::require, require.text(), {&require}, -1, 0, 0});
   std::vector<bool> later(base.size(), false);
-  for (const std::string& name : kernel_names()) later[static_cast<size_t>(model->symbols().find(name))] = true;
+  for (const std::string& name : kernel_names())
+    if (const int slot = symbols.find(name); slot >= 0) later[static_cast<size_t>(slot)] = true;
   for (Check& check : launch_checks(form->launch, device, later)) checks.push_back(std::move(check));
   constraints = checks.size();
   for (const DerivedForm& derived : form->derived)

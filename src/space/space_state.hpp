@@ -17,8 +17,11 @@ struct Plan {
   int last_check_level = 0;
 };
 
+/// Attaches each check to the level of `order` at which all that it reads has a value.
+Plan make_plan(const Model::Form& form, const std::vector<Check>& checks, std::vector<int> order, size_t slots);
+
 struct Space::State {
-  std::shared_ptr<const Model> model;  ///< owns the form and its expressions
+  std::shared_ptr<const Model> model;  ///< owns the form and its expressions; null for a space without a kernel
   std::shared_ptr<const Model::Form> form;
   std::vector<Cell> base;     ///< problem and device; params and derived values unset
   std::vector<Check> checks;  ///< require entries in the definition's order, launch limits, derived values
@@ -26,8 +29,8 @@ struct Space::State {
   Plan canonical;             ///< params by name
   Plan quick;                 ///< params that constraints name first, for counting
 
-  /// Sets up checks and plans once model, form and base are set.
-  void prepare(const DeviceInfo& device);
+  /// Sets up checks and plans once form and base are set. `symbols` are those that the form's slots are of.
+  void prepare(const DeviceInfo& device, const Symbols& symbols);
 
   Count product() const;
 
@@ -38,5 +41,8 @@ struct Space::State {
   /// Sets params and runs every check. `failed` is the index of the check that rejects, or -1.
   Verdict run_all(const std::vector<int>& indices, std::vector<Cell>& cells, int& failed) const;
 };
+
+/// What a Space is made of. For this room and for tests.
+const std::shared_ptr<const Space::State>& state_of(const Space& space);
 
 }  // namespace jitune::space

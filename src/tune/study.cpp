@@ -91,11 +91,7 @@ bool Study::prepare() {
 
   facts_needed_ = instance_.launch_pattern().find("kernel.") != std::string::npos;
   read_history();
-  std::vector<space::Config> known;
-  for (const auto& [text, row] : history_)
-    if (auto config = space::parse_values(text)) known.push_back(std::move(*config));
-  if (default_config_) known.push_back(*default_config_);
-  strategy_ = search::make_strategy(instance_.space(), request_.seed, known);
+  if (auto ready = prepare_search(); !ready) return fail("error", ready.error());
 
   // Making a precompiled header delays one result by about a half. It is the default config's only where there is no
   // other worker to do it, for everything waits for that.
@@ -209,9 +205,13 @@ bool Study::measure_default() {
 
 /// Keeps the compile workers busy without compiling far ahead of what is measured.
 void Study::refill() {
-  const size_t wanted = 3 * static_cast<size_t>(compiler_->width());
+  const auto width = static_cast<size_t>(compiler_->width());
+  // A search that learns is asked no further ahead than the workers need to stay busy.
+  const size_t wanted = strategy_->adaptive() ? width + 2 : 3 * width;
   while (!space_used_up_ && rest_->pending() < wanted) {
-    auto batch = strategy_->ask(wanted - rest_->pending());
+    const size_t room = wanted - rest_->pending();
+    auto batch = strategy_->ask(request_.search.trials > 0 ? std::min(room, trials_left()) : room);
+    asked_ += batch.size();
     if (batch.empty()) space_used_up_ = true;
     for (auto& config : batch) {
       auto job = make_job(instance_, config, source_, compiler_->nvrtc().build);
@@ -241,6 +241,7 @@ void Study::explore() {
       outcome_.outcome = "error";
       break;
     }
+    if (!meter_.used_up(elapsed_ms() / 1000).empty()) break;
     if (out_of_time() && (rest_->pending() > 0 || !space_used_up_)) {
       outcome_.outcome = "budget";
       break;

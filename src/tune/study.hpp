@@ -58,6 +58,9 @@ class Study {
   Result<measure::Candidate> make_candidate(const Compiled& compiled);
   Result<std::vector<space::ArgSpec>> args_of(const space::Config& config, const space::KernelFacts& facts) const;
   void read_history();
+  Result<void> prepare_search();
+  void tell_search(const store::TrialRow& row);
+  size_t trials_left() const;
   void refill();
   void handle(Compiled compiled);
   void run(Compiled compiled);
@@ -85,6 +88,8 @@ class Study {
   key::SourceHash source_;
   std::unique_ptr<Compiler::Stream> first_, rest_;
   std::unique_ptr<search::Strategy> strategy_;
+  search::BudgetMeter meter_{{}};
+  uint64_t asked_ = 0;
   std::map<std::string, store::TrialRow> history_;  // by config; trials of earlier studies of this key
   std::vector<Good> good_;
   std::optional<size_t> default_good_;  // index in good_
@@ -96,6 +101,9 @@ class Study {
   bool space_used_up_ = false;
   bool no_workers_ = false;  // a config could not be given to any compile worker
 };
+
+/// A trial as a search sees it.
+search::Told told_of(const store::TrialRow& row);
 
 /// CUDA source of the measuring worker's own kernels as a compile job for `arch`.
 CompileJob utility_job(const std::string& arch, const std::string& nvrtc_build);

@@ -149,7 +149,6 @@ void Study::note_reply(Compiled compiled, measure::Candidate candidate, const me
         std::min(1.0, static_cast<double>(candidate.geometry.threads()) * reply.facts.max_blocks_per_sm / threads);
 
   const bool is_default = default_config_ && compiled.job.config == *default_config_;
-  strategy_->tell(compiled.job.config, {status == TrialStatus::ok, summary.median_us});
   if (status == TrialStatus::ok) {
     has_reference_ = true;
     if (is_default) {
@@ -175,6 +174,7 @@ void Study::add_row(store::TrialRow row) {
   else
     ++outcome_.failed;
   row.study = study_;
+  tell_search(row);
   if (auto added = services_.store().add_trial(study_, lease_, row); !added)
     services_.log().warning("store_write", instance_.model().name(), "a trial could not be stored: " + added.error(),
                             request_.key.sha256);
@@ -186,6 +186,8 @@ void Study::report() {
   if (!request_.on_progress) return;
   Progress progress;
   progress.total = strategy_->total() == 0 ? 0 : strategy_->total() + (default_config_ ? 1 : 0);
+  if (const uint64_t most = request_.search.trials; most > 0 && (progress.total == 0 || progress.total > most))
+    progress.total = most;
   progress.done = outcome_.trials;
   progress.failed = outcome_.failed;
   progress.early_stopped = outcome_.early_stopped;

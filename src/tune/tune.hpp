@@ -28,6 +28,15 @@ struct Progress {
   double budget_ms = 0;  ///< 0: none
 };
 
+/// How configs are chosen and when that ends, beside the budget. Zeros: no such bound.
+struct SearchRequest {
+  std::string strategy = "auto";  ///< search::strategy_names()
+  std::string command = {};       ///< a program that proposes configs, see external_strategy.hpp; "": none
+  uint64_t trials = 0;            ///< the default config is one of them
+  double improvement = 0;         ///< ends when the best improved by less than this share ...
+  uint64_t window = 0;            ///< ... within so many trials
+};
+
 /// One tuning run.
 struct Request {
   const space::Instance* instance = nullptr;
@@ -36,6 +45,7 @@ struct Request {
   bool force = false;                   ///< tune although a winner is stored, and measure every config again
   bool resume = false;                  ///< tune although a winner is stored, but only what was not tried yet
   uint64_t seed = 1;
+  SearchRequest search = {};
   std::vector<measure::DataSource> data;                         ///< by arg, from a caller; empty: fills
   std::vector<std::pair<size_t, std::vector<uint8_t>>> scalars;  ///< the caller's own values, by arg
   std::function<void(const Progress&)> on_progress;              ///< after each trial, on the calling thread

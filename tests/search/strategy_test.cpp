@@ -1,5 +1,7 @@
 #include "search/strategy.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "space/instance.hpp"
@@ -29,14 +31,45 @@ std::vector<Value> numbers(int count) {
   return values;
 }
 
+std::unique_ptr<search::Strategy> make(const space::Space& space, const search::StrategyOptions& options) {
+  auto strategy = search::make_strategy(space, options);
+  REQUIRE(strategy.ok());
+  return std::move(*strategy);
+}
+
+/// A time with a single best config, the one with the smallest values, and a ridge that no single step crosses.
+double made_up_time(const space::Config& config) {
+  double time = 10;
+  for (const auto& [name, value] : config) time += std::abs(static_cast<double>(value.as_int()) - 4.0);
+  return config.at("A").as_int() % 2 != config.at("B").as_int() % 2 ? time * 1.5 : time;
+}
+
+/// The configs that a search proposes, in their order, told what `tell` says of each.
+std::vector<space::Config> proposals(search::Strategy& strategy, size_t count, size_t batch,
+                                     const std::function<search::Told(const space::Config&)>& tell) {
+  std::vector<space::Config> all;
+  while (all.size() < count) {
+    const auto asked = strategy.ask(std::min(batch, count - all.size()));
+    if (asked.empty()) break;
+    for (const auto& config : asked) strategy.tell(config, tell(config));
+    all.insert(all.end(), asked.begin(), asked.end());
+  }
+  return all;
+}
+
+search::Told ok_in(double time_us) {
+  return {search::Fate::ok, time_us, 0};
+}
+
 }  // namespace
 
-TEST_CASE("a small space is proposed whole, once, valid, in an order that depends on the seed alone") {
+TEST_CASE("a space that is affordable is proposed whole, once, valid, in an order that depends on the seed alone") {
   const auto bound = instance({{"A", numbers(10)}, {"B", numbers(10)}}, {"A <= B"});
   auto all = [&](uint64_t seed) {
-    auto strategy = search::make_strategy(bound.space(), seed, {});
+    auto strategy = make(bound.space(), {.seed = seed});
     CHECK(strategy->name() == "exhaustive");
     CHECK(strategy->total() == 55);
+    CHECK_FALSE(strategy->adaptive());
     std::vector<std::string> order;
     for (auto batch = strategy->ask(7); !batch.empty(); batch = strategy->ask(7)) {
       CHECK(batch.size() <= 7);
@@ -54,35 +87,144 @@ TEST_CASE("a small space is proposed whole, once, valid, in an order that depend
   CHECK(first != all(2));
 }
 
-TEST_CASE("known configs are not proposed again") {
-  const auto bound = instance({{"A", numbers(10)}}, {});
-  std::vector<space::Config> known{{{"A", Value(3)}}, {{"A", Value(4)}}};
-  auto strategy = search::make_strategy(bound.space(), 1, known);
-  const auto rest = strategy->ask(100);
-  CHECK(rest.size() == 8);
-  for (const auto& config : rest) {
-    CHECK(config != known[0]);
-    CHECK(config != known[1]);
+TEST_CASE("auto tries all where that fits the budget or there is none, else it searches") {
+  const auto bound = instance({{"A", numbers(40)}, {"B", numbers(40)}}, {"(A + B) % 2 == 0"});
+  CHECK(make(bound.space(), {})->name() == "exhaustive");
+  CHECK(make(bound.space(), {.trials = 800})->name() == "exhaustive");
+  CHECK(make(bound.space(), {.trials = 799})->name() == "auto");
+  CHECK(make(bound.space(), {.bounded = true})->name() == "auto");
+  CHECK(make(bound.space(), {.trials = 799})->adaptive());
+  const auto unknown = search::make_strategy(bound.space(), {.name = "best"});
+  REQUIRE_FALSE(unknown.ok());
+  CHECK(unknown.error().find("'best'; there are auto, exhaustive, random, hls") != std::string::npos);
+}
+
+TEST_CASE("every strategy: valid, never twice, never a known one, the whole space in the end, the same for a seed") {
+  const auto bound =
+      instance({{"A", numbers(12)}, {"B", numbers(8)}, {"C", {"row", "col"}}}, {"(A * B) % 3 != 2", "A < 12 || B < 8"});
+  const size_t size = bound.space().list(1000).size();
+  const std::vector<space::Config> known{bound.space().list(1).front()};
+  const auto fates = [](const space::Config& config) -> search::Told {
+    const auto a = config.at("A").as_int();
+    if (a == 5) return {search::Fate::compile_failed, 0, 0};
+    if (a == 6) return {search::Fate::run_failed, 0, 0};
+    if (a == 7) return {search::Fate::wrong, 0, 0};
+    if (a == 8) return {search::Fate::early_stopped, 99, .01};
+    return ok_in(made_up_time(config));
+  };
+  for (const std::string& name : search::strategy_names()) {
+    CAPTURE(name);
+    for (const size_t batch : {size_t{1}, size_t{8}}) {
+      CAPTURE(batch);
+      const search::StrategyOptions options{.name = name, .seed = 3, .trials = 100, .known = known};
+      auto strategy = make(bound.space(), options);
+      const auto all = proposals(*strategy, 10'000, batch, fates);
+      CHECK(all.size() == size - 1);
+      CHECK(std::set<space::Config>(all.begin(), all.end()).size() == all.size());
+      for (const auto& config : all) CHECK_FALSE(bound.reject(config).has_value());
+      CHECK(std::find(all.begin(), all.end(), known[0]) == all.end());
+      CHECK(proposals(*make(bound.space(), options), 10'000, batch, fates) == all);
+    }
   }
 }
 
-TEST_CASE("a space too large to list is drawn from without repeats, and used up in the end") {
-  const auto bound = instance({{"A", numbers(40)}, {"B", numbers(40)}}, {"(A + B) % 2 == 0"});
-  auto strategy = search::make_strategy(bound.space(), 5, {}, 100);
-  CHECK(strategy->name() == "random");
-  CHECK(strategy->total() == 0);
-  std::set<std::string> seen;
-  for (auto batch = strategy->ask(50); !batch.empty(); batch = strategy->ask(50))
-    for (const auto& config : batch) {
+TEST_CASE("every strategy survives a space in which everything fails") {
+  const auto bound = instance({{"A", numbers(20)}, {"B", numbers(20)}}, {});
+  for (const std::string& name : search::strategy_names()) {
+    CAPTURE(name);
+    auto strategy = make(bound.space(), {.name = name, .trials = 150});
+    const auto all = proposals(*strategy, 10'000, 4, [](const space::Config&) {
+      return search::Told{search::Fate::compile_failed, 0, 0};
+    });
+    CHECK(all.size() == 400);
+  }
+}
+
+TEST_CASE("strategies that learn find a needle that random draws miss") {
+  const auto bound =
+      instance({{"A", numbers(16)}, {"B", numbers(16)}, {"C", numbers(16)}, {"D", numbers(8)}}, {"A + B > 1"});
+  const auto best_of = [&](const std::string& name) {
+    double sum = 0;
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      auto strategy = make(bound.space(), {.name = name, .seed = seed, .trials = 150});
+      double best = 1e9;
+      proposals(*strategy, 150, 1, [&](const space::Config& config) {
+        best = std::min(best, made_up_time(config));
+        return ok_in(made_up_time(config));
+      });
+      sum += best;
+    }
+    return sum / 5;
+  };
+  const double random = best_of("random");
+  for (const char* name : {"auto", "hls", "annealing", "genetic", "bayes", "coordinate"}) {
+    CAPTURE(name);
+    CHECK(best_of(name) < random);
+  }
+  CHECK(best_of("hls") < 10.5);  // the optimum is 10
+}
+
+TEST_CASE("a space too large to count is drawn from without repeats") {
+  std::vector<Param> params;
+  for (int i = 0; i < 12; ++i) params.push_back({"P" + std::to_string(10 + i), numbers(10)});
+  const auto bound =
+      instance(params, {"(P10 * 3 + P11 * 5 + P12 * P13 + P14 * P15 + P16 * P17 + P18 * P19 + P20 * P21) % 7 != 3"});
+  for (const char* name : {"random", "hls"}) {
+    auto strategy = make(bound.space(), {.name = name, .trials = 60});
+    CHECK(strategy->total() == 0);
+    std::set<std::string> seen;
+    for (const auto& config : proposals(*strategy, 60, 5, [](const space::Config& c) {
+           return ok_in(1.0 + static_cast<double>(c.at("P10").as_int()));
+         })) {
       CHECK_FALSE(bound.reject(config).has_value());
       CHECK(seen.insert(space::canonical(config)).second);
     }
-  CHECK(seen.size() == 800);  // 40 * 40 / 2
+    CHECK(seen.size() == 60);
+  }
 }
 
-TEST_CASE("a space of 10^12 points costs nothing to start on") {
-  const auto bound =
-      instance({{"A", numbers(1000)}, {"B", numbers(1000)}, {"C", numbers(1000)}, {"D", numbers(1000)}}, {});
-  auto strategy = search::make_strategy(bound.space(), 1, {});
-  CHECK(strategy->ask(10).size() == 10);
+TEST_CASE("what is to be first comes first, then the author's favourites, and nothing is hidden for good") {
+  const auto bound = instance({{"A", numbers(30)}}, {});
+  search::StrategyOptions options{.name = "random", .first = {{{"A", Value(17)}}, {{"A", Value(99)}}}};
+  options.perf_model = [](const space::Config& config) {
+    return std::abs(static_cast<double>(config.at("A").as_int()) - 20);
+  };
+  options.top_k = 3;
+  auto strategy = make(bound.space(), options);
+  const auto all = proposals(*strategy, 100, 1, [](const space::Config&) { return ok_in(1); });
+  REQUIRE(all.size() == 30);
+  CHECK(all[0].at("A") == Value(17));
+  CHECK(all[1].at("A") == Value(20));
+  CHECK(std::set<Value>{all[2].at("A"), all[3].at("A")} == std::set<Value>{Value(19), Value(21)});
+}
+
+TEST_CASE("records of elsewhere give the first candidates, at most 8 of a small budget") {
+  const auto bound = instance({{"A", numbers(16)}, {"B", numbers(16)}}, {});
+  search::Record record;
+  for (const auto& config : bound.space().list(1000)) record.times_us.emplace_back(config, 7 * made_up_time(config));
+  search::StrategyOptions options{.name = "random", .seed = 2, .trials = 50, .records = {record}};
+  auto strategy = make(bound.space(), options);
+  const auto all = proposals(*strategy, 50, 1, [](const space::Config& config) { return ok_in(made_up_time(config)); });
+  CHECK(made_up_time(all[0]) == 10);
+  for (size_t i = 0; i < 8; ++i) CHECK(made_up_time(all[i]) < 14);
+  const auto slow =
+      std::count_if(all.begin() + 8, all.end(), [](const auto& config) { return made_up_time(config) > 15; });
+  CHECK(slow > 20);
+}
+
+TEST_CASE("a budget ends a search by trials, by seconds, or when nothing improves any more") {
+  search::BudgetMeter trials({.trials = 2});
+  trials.add(ok_in(5));
+  CHECK(trials.used_up(1e9) == "");
+  trials.add(ok_in(5));
+  CHECK(trials.used_up(0) == "trials");
+  CHECK(search::BudgetMeter({.seconds = 3}).used_up(3) == "seconds");
+  CHECK(search::BudgetMeter({.seconds = 3}).used_up(2.9) == "");
+  search::BudgetMeter stalls({.improvement = .01, .window = 3});
+  for (const double time : {10.0, 9.0, 8.99, 8.98}) {
+    stalls.add(ok_in(time));
+    CHECK(stalls.used_up(0) == "");
+  }
+  stalls.add({search::Fate::early_stopped, 1, 0});  // was not measured to the end: no improvement
+  CHECK(stalls.used_up(0) == "improvement");
 }

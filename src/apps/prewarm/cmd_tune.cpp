@@ -111,12 +111,12 @@ bool was_cut_short(tune::Services& services, const key::TuningKey& key) {
 }
 
 void check_bounded(const std::vector<Task>& tasks, const Options& options) {
-  if (options.budget.count() > 0) return;
+  if (options.budget.count() > 0 || options.trials > 0 || options.patience > 0) return;
   for (const Task& task : tasks)
     if (is_vast(task.instance))
       throw Stop(Exit::usage, task.label() +
                                   ": its space has more than 100000 configs; say how long to search, with "
-                                  "--budget 10m for instance");
+                                  "--budget 10m or --trials 400 for instance");
 }
 
 Tuned tune_one(Session& session, tune::Services& services, const Task& task, const std::string& place) {
@@ -135,6 +135,9 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task, con
   request.force = session.options().force;
   request.resume = was_cut_short(services, *key);
   request.seed = session.options().seed;
+  const Options& options = session.options();
+  request.search = {options.strategy, options.strategy_command, options.trials, options.improvement / 100,
+                    options.patience};
   request.cancelled = interrupted;
   request.on_progress = [&](const tune::Progress& now) {
     session.progress().update({place + task.label(), now.total, static_cast<uint64_t>(now.done),

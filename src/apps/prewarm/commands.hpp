@@ -11,6 +11,7 @@ Exit run_compile(Session& session);
 Exit run_space(Session& session);
 Exit run_list(Session& session);
 Exit run_show(Session& session);
+Exit run_replay(Session& session);
 Exit run_doctor(Session& session);
 
 }  // namespace jitune::prewarm

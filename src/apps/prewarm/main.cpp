@@ -21,6 +21,8 @@ Exit run(Options options) {
       return run_list(session);
     case Options::Command::show:
       return run_show(session);
+    case Options::Command::replay:
+      return run_replay(session);
     case Options::Command::doctor:
       return run_doctor(session);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "apps/prewarm/text.hpp"
+#include "search/strategy.hpp"
 #include "space/names.hpp"
 
 namespace jitune::prewarm {
@@ -56,6 +57,16 @@ constexpr const char* kShowExamples =
     "Examples:\n"
     "  jit-prewarm show 3f9a\n\n"
     "KEY is the beginning of a key as `list` prints it, as long as no other key begins like it.\n";
+
+constexpr const char* kReplayExamples =
+    "Examples:\n"
+    "  jit-prewarm replay measured.csv.gz --strategy hls --budget 200 --seeds 100\n"
+    "  jit-prewarm replay --from-database 3f9a --database engine.db --batch 8\n\n"
+    "Runs a search on configs that were all measured before: no GPU, no compiler. FILE is a replay-csv-1 file, a "
+    "Kernel\n"
+    "Tuner cache, a T4 result file or a KTT result file, as it is or compressed with gzip. f(n) is the optimum over "
+    "the\n"
+    "best of the first n evaluations, failing ones included.\n";
 
 std::string exit_code_text() {
   std::string text = "Exit codes:\n";
@@ -152,6 +163,12 @@ struct Shared {
            text)
         ->option_text("TIME");
   }
+  void strategy() const {
+    app->add_option("--strategy", options.strategy,
+                    "auto, exhaustive, random, hls, annealing, genetic, bayes or coordinate (default: auto)")
+        ->option_text("NAME")
+        ->check(CLI::IsMember(search::strategy_names()));
+  }
   void json() const { app->add_flag("--json", options.json, "The result as one JSON document on stdout"); }
 };
 
@@ -176,6 +193,22 @@ void add_tune(CLI::App& app, Options& options) {
   shared.duration("--budget", options.budget, "At most this long a problem, 30s or 2m (default: until all is tried)");
   shared.duration("--compile-timeout", options.compile_timeout,
                   "The longest that one config may compile (default: 60s)");
+  shared.strategy();
+  shared.app
+      ->add_option("--strategy-command", options.strategy_command,
+                   "A program of your own that proposes configs: JSON lines on stdin and stdout")
+      ->option_text("COMMAND");
+  shared.app->add_option("--trials", options.trials, "At most this many trials a problem (default: no bound)")
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  shared.app
+      ->add_option("--patience", options.patience,
+                   "End when this many trials brought less than --improvement (default: no bound)")
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  shared.app->add_option("--improvement", options.improvement, "For --patience, in percent (default: 1)")
+      ->option_text("PERCENT")
+      ->check(CLI::Range(0.0, 100.0));
   shared.app->add_flag("--force", options.force, "Tune again what is tuned already");
   shared.app->add_option("--seed", options.seed, "Of the order of trials and the random inputs (default: 1)")
       ->option_text("N");
@@ -224,6 +257,29 @@ void add_others(CLI::App& app, Options& options) {
   show.app->add_option("key", options.key, "The beginning of a key")->option_text("KEY")->required();
   show.database();
   show.json();
+
+  const Shared replay = add_command(app, options, Options::Command::replay, "replay",
+                                    "Try a search strategy on configs that were measured before", kReplayExamples);
+  replay.app->add_option("files", options.files, "Recordings")->option_text("[FILE...]");
+  replay.app->add_option("--from-database", options.from_database, "The trials of the key that begins so")
+      ->option_text("KEY");
+  replay.database();
+  replay.strategy();
+  replay.app->add_option("--budget", options.trials, "Evaluations of a run (default: 200)")
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000}));
+  replay.app->add_option("--seeds", options.seeds, "Runs, with the seeds 1, 2, ... (default: 20)")
+      ->option_text("S")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{100'000}));
+  replay.app->add_option("--batch", options.batch, "Configs asked for at a time (default: 1)")
+      ->option_text("B")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{4096}));
+  replay.app->add_option("--noise", options.noise, "Noise of each time that the search sees, in percent (default: 0)")
+      ->option_text("PERCENT")
+      ->check(CLI::Range(0.0, 100.0));
+  replay.app->add_option("--export", options.export_path, "Write the (one) recording as replay-csv-1 instead")
+      ->option_text("PATH");
+  replay.json();
 
   const Shared doctor = add_command(app, options, Options::Command::doctor, "doctor",
                                     "Say what was found on this machine, and for each missing thing the remedy", "");

@@ -12,7 +12,7 @@ namespace jitune::prewarm {
 
 /// What a person asked for on the command line. One struct for all commands: each uses what its --help lists.
 struct Options {
-  enum class Command : unsigned char { tune, compile, space, list, show, doctor };
+  enum class Command : unsigned char { tune, compile, space, list, show, replay, doctor };
   Command command = Command::doctor;
 
   std::vector<std::string> files;     ///< kernel definitions
@@ -35,6 +35,17 @@ struct Options {
   uint64_t limit = 0;  ///< 0: none
   uint64_t samples = 5;
   std::string key;  ///< show: the start of a key
+
+  std::string strategy = "auto";
+  std::string strategy_command;  ///< a program that proposes configs
+  uint64_t trials = 0;           ///< 0: none; replay: evaluations of a run
+  uint64_t patience = 0;         ///< trials without `improvement` that end a search; 0: none
+  double improvement = 1;        ///< percent
+  uint64_t seeds = 20;           ///< replay: runs
+  uint64_t batch = 1;            ///< replay: configs asked for at a time
+  double noise = 0;              ///< replay: percent
+  std::string from_database;     ///< replay: the start of a key whose trials are replayed
+  std::string export_path;       ///< replay: where the recording is written
 };
 
 /// Reads the command line. Prints help or the version and ends with Stop{ok, ""} where that is asked for; throws

@@ -1,0 +1,149 @@
+// Hedged guided local search. Most proposals are those of highest expected improvement under the forests, among random
+// points and the neighbours of the best. Some are plain first-improvement descents in random order, which ask the model
+// nothing: where it misreads the space they hold the search up no longer than it takes to notice that nothing improves.
+#include <algorithm>
+
+#include "search/methods.hpp"
+
+namespace jitune::search {
+namespace {
+
+constexpr size_t kSpread = 12;        // points far from each other at the start
+constexpr int kSpreadDraws = 24;      // each the farthest of so many random ones
+constexpr double kPlain = .1;         // share of proposals that are the descents' while the model does well
+constexpr double kPlainStalled = .5;  // ... and while it does not:
+constexpr size_t kStalled = 20;       // trials without improvement
+constexpr double kKick = .5;          // of the descents' starts: the best, kicked; the rest is random
+constexpr size_t kDraws = 400;        // random points considered for expected improvement
+constexpr size_t kNearBest = 5;       // and the neighbours of so many best ones
+
+class Guided final : public Method {
+ public:
+  explicit Guided(const Context& context) : context_(context), random_(context.seed ^ 0x484C53U), fallback_(context) {}
+
+  std::optional<space::Point> propose() override {
+    if (spread_ < kSpread) return spread();
+    const bool is_ready = context_.model->refresh();
+    const bool is_stalled = archive().told() >= improved_at_ + kStalled;
+    if (!is_ready || random_.chance(is_stalled ? kPlainStalled : kPlain)) {
+      constexpr int kTurns = 50;  // a start that was seen already may be at the end of its descent at once
+      for (int turn = 0; turn < kTurns; ++turn)
+        if (auto next = descend()) return next;
+    }
+    if (is_ready)
+      if (auto next = most_promising()) return next;
+    return fallback_.propose();
+  }
+
+  void told(size_t index) override {
+    const Sample& sample = archive()[index];
+    const bool is_timed = sample.state == Sample::State::timed;
+    if (archive().best() == index) improved_at_ = archive().told();
+    if (is_timed) {
+      const auto faster = [&](size_t a, size_t b) { return archive()[a].log_time < archive()[b].log_time; };
+      best_.insert(std::upper_bound(best_.begin(), best_.end(), index, faster), index);
+      if (best_.size() > kNearBest) best_.pop_back();
+    }
+    if (!at_) return;
+    const Sample& here = archive()[*at_];
+    if (*at_ == index) {
+      if (!is_timed) at_.reset();
+    } else if (is_timed && here.state == Sample::State::timed && sample.log_time < here.log_time &&
+               std::find(steps_.begin(), steps_.end(), index) != steps_.end()) {
+      at_ = index;
+    }
+  }
+
+ private:
+  Archive& archive() const { return *context_.archive; }
+  const space::ValidSet& valid() const { return *context_.valid; }
+
+  std::optional<space::Point> spread() {
+    ++spread_;
+    std::vector<space::Point> from;
+    for (size_t i = 0; i < archive().size(); ++i) from.push_back(archive()[i].point);
+    if (auto point = far_point(context_, from, kSpreadDraws, random_)) return point;
+    return fallback_.propose();
+  }
+
+  /// The next step of the plain descent, or the start of another.
+  std::optional<space::Point> descend() {
+    if (at_) {
+      near_.clear();
+      valid().hamming(space::Point(archive()[*at_].point), near_);
+      std::erase_if(near_, [&](const space::Point& point) { return archive().seen(point); });
+      if (!near_.empty()) {
+        steps_.push_back(archive().size());  // the index that it will have
+        return near_[random_.below(near_.size())];
+      }
+      at_.reset();
+    }
+    steps_.clear();
+    const auto start = archive().best() && random_.chance(kKick) ? kicked() : valid().sample(random_);
+    if (!start) return std::nullopt;
+    const auto known = archive().find(*start);
+    if (!known) {
+      at_ = archive().size();
+      return start;
+    }
+    if (archive()[*known].state == Sample::State::timed) at_ = *known;
+    return std::nullopt;
+  }
+
+  std::optional<space::Point> kicked() {
+    space::Point point = archive()[*archive().best()].point;
+    for (size_t moves = 2 + random_.below(2); moves > 0; --moves) {
+      near_.clear();
+      valid().hamming(point, near_);
+      if (near_.empty()) break;
+      point = near_[random_.below(near_.size())];
+    }
+    return point;
+  }
+
+  /// From the list of candidates, which is worked down until the model is fitted again: a batch takes the best of it.
+  std::optional<space::Point> most_promising() {
+    if (context_.model->version() != ranked_for_) rank_candidates();
+    while (!ranked_.empty()) {
+      space::Point point = std::move(ranked_.back().second);
+      ranked_.pop_back();
+      if (!archive().seen(point)) return point;
+    }
+    return std::nullopt;
+  }
+
+  void rank_candidates() {
+    ranked_for_ = context_.model->version();
+    std::vector<space::Point> points;
+    for (const size_t index : best_) valid().hamming(archive()[index].point, points);
+    for (size_t i = 0; i < kDraws; ++i)
+      if (auto point = valid().sample(random_)) points.push_back(std::move(*point));
+    std::erase_if(points, [&](const space::Point& point) { return archive().seen(point); });
+    context_.model->predict(points, expected_);
+    ranked_.clear();
+    for (size_t i = 0; i < points.size(); ++i)
+      ranked_.emplace_back(context_.model->expected_improvement(expected_[i]), std::move(points[i]));
+    std::stable_sort(ranked_.begin(), ranked_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+
+  Context context_;
+  Random random_;
+  RandomMethod fallback_;
+  size_t spread_ = 0;
+  size_t improved_at_ = 0;                               // trials told when the best last changed
+  std::optional<size_t> at_;                             // where the plain descent is
+  std::vector<size_t> steps_;                            // what it proposed
+  uint64_t ranked_for_ = 0;                              // version of the model
+  std::vector<size_t> best_;                             // the fastest, fastest first
+  std::vector<std::pair<double, space::Point>> ranked_;  // the most promising last
+  std::vector<space::Point> near_;
+  std::vector<Expectation> expected_;
+};
+
+}  // namespace
+
+std::unique_ptr<Method> make_guided(const Context& context) {
+  return std::make_unique<Guided>(context);
+}
+
+}  // namespace jitune::search

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "search/model.hpp"
+
+namespace jitune::search {
+
+/// What records of other problems, devices or sources say about the points of a space.
+class Transfer {
+ public:
+  Transfer(const space::ValidSet& valid, const std::vector<Record>& records);
+  bool empty() const { return sources_.empty(); }
+
+  /// At most `count` points, each chosen so that together they do well everywhere: the one that lowers most the mean,
+  /// over the records, of the log of how far the best chosen is from the record's best (greedy cover).
+  std::vector<space::Point> portfolio(size_t count) const;
+
+  /// Mean over the records of a point's place among their times, as a standard score; that of the nearest known point
+  /// where a record does not have it. Nothing when the records are too small to say much.
+  std::optional<Hint> prior() const;
+
+ private:
+  struct Source {
+    std::vector<std::pair<space::Point, double>> times;  // log, fastest first
+    double weight = 1;
+  };
+  const space::ValidSet& valid_;
+  std::vector<Source> sources_;
+};
+
+}  // namespace jitune::search
