@@ -60,6 +60,11 @@ struct Options {
   /// JITUNE_WORKER: path of jitune-worker. "": beside the library or program, ../libexec/jitune, the install path.
   std::string worker = {};
 
+  /// JITUNE_MEASURE: how times are taken, in words: `cold` (default) or `hot` L2 before each launch; `auto` (default),
+  /// `stream` or `graph`: single launches, or graphs of short ones; `unchecked`: outputs are not compared. Part of the
+  /// key: what was found by another kind of measuring does not serve.
+  std::string measure = {};
+
   /// A miss is answered only by an exact key; a winner found with another NVRTC does not serve.
   bool strict = false;
 

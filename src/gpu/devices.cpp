@@ -114,6 +114,20 @@ Result<CUdevice> find_device(const Driver& driver, const std::string& uuid) {
                  "; check CUDA_VISIBLE_DEVICES"};
 }
 
+Sharing sharing(const Driver& driver, CUdevice device) {
+  // By number: the headers of CUDA 12.0 do not name it, and its drivers refuse it, which means no.
+  constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
+  Sharing sharing;
+  int mode = 0;
+  if (driver.cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device) == CUDA_SUCCESS) {
+    sharing.exclusive = mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS;
+    sharing.prohibited = mode == CU_COMPUTEMODE_PROHIBITED;
+  }
+  int mps = 0;
+  sharing.mps = driver.cuDeviceGetAttribute(&mps, kMpsEnabled, device) == CUDA_SUCCESS && mps != 0;
+  return sharing;
+}
+
 Result<CUcontext> use_primary_context(const Driver& driver, CUdevice device) {
   // Retained once a device and process: each retain would otherwise need a release of its own.
   static std::mutex mutex;

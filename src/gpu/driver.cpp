@@ -132,6 +132,20 @@ Result<const Driver*> driver() {
   return loaded;
 }
 
+bool is_device_lost(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_sticky(CUresult result) {
   return !std::binary_search(kHarmless.begin(), kHarmless.end(), result);
 }

@@ -34,6 +34,9 @@ Result<const Driver*> driver();
 /// memory, not found). By a table; unknown codes count as sticky.
 bool is_sticky(CUresult result);
 
+/// Whether an error tells of the GPU itself (ECC, fallen off the bus, taken away) rather than of what ran on it.
+bool is_device_lost(CUresult result);
+
 /// Every GPU that this process may use, in the driver's order. Creates no context.
 Result<std::vector<space::DeviceInfo>> devices();
 
@@ -42,6 +45,14 @@ Result<space::DeviceInfo> device_info(const Driver& driver, CUdevice device);
 
 /// The driver's device with this UUID (`GPU-...`; MIG and CUDA_VISIBLE_DEVICES are why an ordinal will not do).
 Result<CUdevice> find_device(const Driver& driver, const std::string& uuid);
+
+/// Who else may have a context on a GPU.
+struct Sharing {
+  bool exclusive = false;   ///< one process at a time (nvidia-smi -c EXCLUSIVE_PROCESS)
+  bool prohibited = false;  ///< none at all
+  bool mps = false;         ///< contexts of this process go through MPS: a fault would reach the other clients
+};
+Sharing sharing(const Driver& driver, CUdevice device);
 
 /// Makes the primary context of `device` current on this thread and keeps it for the life of the process.
 Result<CUcontext> use_primary_context(const Driver& driver, CUdevice device);

@@ -4,7 +4,7 @@
 
 namespace jitune::measure {
 
-gpu::Trouble Arguments::bind(const gpu::Driver& driver, const Candidate& candidate, const Buffers& buffers) {
+gpu::Trouble Arguments::bind(const gpu::Driver& driver, const Candidate& candidate, const Buffers& buffers, int copy) {
   const std::vector<space::ArgSpec>& args = candidate.args;
   pointers_.assign(args.size(), 0);
   maps_.assign(args.size(), CUtensorMap{});
@@ -14,11 +14,11 @@ gpu::Trouble Arguments::bind(const gpu::Driver& driver, const Candidate& candida
     if (arg.kind == ArgKind::tensor_map) {
       const auto over = static_cast<size_t>(arg.over);
       // A buffer of bytes is described by bytes.
-      if (auto bad =
-              gpu::encode_tensor_map(driver, arg, args[over].type.value_or(Type::uint8), buffers[over].data, maps_[i]))
+      if (auto bad = gpu::encode_tensor_map(driver, arg, args[over].type.value_or(Type::uint8),
+                                            buffers.address(over, copy), maps_[i]))
         return bad;
     }
-    if (arg.is_buffer()) pointers_[i] = buffers[i].data;
+    if (arg.is_buffer()) pointers_[i] = buffers.address(i, copy);
     if (!arg.pass || arg.kind == ArgKind::symbol) continue;
     switch (arg.kind) {
       case ArgKind::scalar:

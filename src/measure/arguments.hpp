@@ -12,7 +12,9 @@ namespace jitune::measure {
 class Arguments {
  public:
   /// Encodes tensor maps and collects pointers and scalars in the kernel's order.
-  gpu::Trouble bind(const gpu::Driver& driver, const Candidate& candidate, const Buffers& buffers);
+  /// `copy`: which set of the study's buffers, Buffers::kChecked or a copy's number.
+  gpu::Trouble bind(const gpu::Driver& driver, const Candidate& candidate, const Buffers& buffers,
+                    int copy = Buffers::kChecked);
 
   /// Copies the study's symbol contents into the module's variables. Enqueued on `stream`.
   static gpu::Trouble fill_symbols(const gpu::Driver& driver, const gpu::Module& module, const Buffers& buffers,
@@ -25,15 +27,6 @@ class Arguments {
   std::vector<CUdeviceptr> pointers_;
   std::vector<CUtensorMap> maps_;
   std::vector<void*> params_;
-};
-
-/// A candidate whose module is loaded and whose arguments are bound.
-struct Loaded {
-  const Candidate* candidate = nullptr;
-  gpu::Module module;
-  Arguments arguments;
-
-  gpu::Trouble launch(CUstream stream) { return module.launch(candidate->geometry, stream, arguments.params()); }
 };
 
 }  // namespace jitune::measure

@@ -170,14 +170,45 @@ gpu::Trouble Buffers::fit_scratch(const std::vector<space::ArgSpec>& args) {
       driver_.cuMemsetD32Async(scratch_.address(), kGuardPattern, static_cast<size_t>(scratch_bytes) / 4, stream_));
 }
 
+gpu::Trouble Buffers::make_copies(int count) {
+  copies_made_ = 0;
+  const int64_t each = arena_.bytes();
+  if (auto bad = further_.allocate(driver_, each * count, "copies for graph samples")) return bad;
+  if (auto bad = restore()) return bad;
+  for (int copy = 0; copy < count; ++copy) {
+    const CUdeviceptr to = further_.address() + static_cast<CUdeviceptr>(each * copy);
+    if (auto bad = trouble(driver_, "copying the study's buffers",
+                           driver_.cuMemcpyDtoDAsync(to, arena_.address(), static_cast<size_t>(each), stream_)))
+      return bad;
+  }
+  copies_made_ = count;
+  return {};
+}
+
+CUdeviceptr Buffers::address(size_t arg, int copy) const {
+  const CUdeviceptr checked = buffers_[arg].data;
+  if (copy == kChecked || !lives_in_arena(args_[arg]) || args_[arg].kind == ArgKind::symbol) return checked;
+  return further_.address() + static_cast<CUdeviceptr>(arena_.bytes() * copy) + (checked - arena_.address());
+}
+
+gpu::Trouble Buffers::restore_copies() const {
+  for (int copy = 0; copy < copies_made_; ++copy)
+    if (auto bad = restore_set(copy)) return bad;
+  return {};
+}
+
 gpu::Trouble Buffers::restore() const {
+  return restore_set(kChecked);
+}
+
+gpu::Trouble Buffers::restore_set(int copy) const {
   for (size_t i = 0; i < args_.size(); ++i) {
     const auto bytes = static_cast<size_t>(args_[i].bytes());
     if (bytes == 0) continue;
     CUresult result = CUDA_SUCCESS;
     if (args_[i].kind == ArgKind::inout)
-      result = driver_.cuMemcpyDtoDAsync(buffers_[i].data, buffers_[i].pristine, bytes, stream_);
-    if (args_[i].kind == ArgKind::zeroed) result = driver_.cuMemsetD8Async(buffers_[i].data, 0, bytes, stream_);
+      result = driver_.cuMemcpyDtoDAsync(address(i, copy), buffers_[i].pristine, bytes, stream_);
+    if (args_[i].kind == ArgKind::zeroed) result = driver_.cuMemsetD8Async(address(i, copy), 0, bytes, stream_);
     if (auto bad = trouble(driver_, "restoring buffers", result)) return bad;
   }
   return {};

@@ -17,6 +17,9 @@ inline constexpr int64_t kGuardBytes = 4096;
 /// A poison for outputs: NaN in every floating type, and another one for each run.
 uint32_t poison_word(uint64_t run);
 
+/// A poison that is a small finite number in every floating type: what a kernel adds to it does not vanish in a NaN.
+inline constexpr uint32_t kFinitePoison = 0x3C013C02u;
+
 /// One buffer or symbol of the study.
 struct Buffer {
   CUdeviceptr data = 0;       ///< what candidates see
@@ -41,6 +44,19 @@ class Buffers {
   /// Makes room for the scratch buffers of a candidate's args, whose sizes are its own. Trouble too when its other
   /// buffers are not the study's.
   gpu::Trouble fit_scratch(const std::vector<space::ArgSpec>& args);
+
+  /// Makes `count` more sets of all buffers but scratch, which stays shared: copies of the checked set as it is after
+  /// restore(). Replaces what an earlier call made.
+  gpu::Trouble make_copies(int count);
+  int copies() const { return copies_made_; }
+  int64_t bytes_of_copy() const { return arena_.bytes(); }
+
+  /// The set that is checked, as opposed to copy 0, 1, ...
+  static constexpr int kChecked = -1;
+  CUdeviceptr address(size_t arg, int copy) const;
+
+  /// Puts the inout and zeroed buffers of all copies back.
+  gpu::Trouble restore_copies() const;
 
   /// Puts inout buffers back to their first contents and zeroed ones to zero.
   gpu::Trouble restore() const;
@@ -72,6 +88,7 @@ class Buffers {
   gpu::Trouble load_data(size_t arg, const Setup& setup);
   void place(size_t arg, int64_t bytes, CUdeviceptr base, int64_t& offset);
   gpu::Trouble upload_guards();
+  gpu::Trouble restore_set(int copy) const;
 
   const gpu::Driver& driver_;
   const Utility& utility_;
@@ -80,7 +97,8 @@ class Buffers {
   std::vector<Buffer> buffers_;
   std::vector<Guard> guards_;
   size_t fixed_guards_ = 0;  // the rest belongs to scratch
-  DeviceMemory arena_, copies_, scratch_, guard_table_;
+  DeviceMemory arena_, copies_, scratch_, guard_table_, further_;
+  int copies_made_ = 0;
   bool needs_restore_ = false;
 };
 

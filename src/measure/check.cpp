@@ -49,14 +49,15 @@ gpu::Trouble Checker::prepare() {
   return inspect(false, ignored);
 }
 
-gpu::Trouble Checker::launch_over_poison(Loaded& loaded, double& us) {
+gpu::Trouble Checker::launch_over_poison(Loaded& loaded, uint32_t poison, double& us) {
+  poison_ = poison;
   if (auto bad = buffers_.restore()) return bad;
-  if (auto bad = buffers_.poison(poison_word(runs_++))) return bad;
+  if (auto bad = buffers_.poison(poison)) return bad;
   return timer_.time_launch(loaded, us);
 }
 
 gpu::Trouble Checker::run(Loaded& loaded, double& first_us, Finding& finding) {
-  if (auto bad = launch_over_poison(loaded, first_us)) return bad;
+  if (auto bad = launch_over_poison(loaded, poison_word(runs_++), first_us)) return bad;
   return inspect(has_reference_, finding);
 }
 
@@ -67,8 +68,8 @@ gpu::Trouble Checker::look_again(Finding& finding) {
 gpu::Trouble Checker::make_reference(Loaded& loaded, double& first_us, Finding& finding) {
   has_reference_ = false;
   for (DeviceMemory& skip : skips_) skip.reset();
-  const uint32_t first_poison = poison_word(runs_);
-  if (auto bad = launch_over_poison(loaded, first_us)) return bad;
+  const uint32_t first_poison = poison_word(runs_++);
+  if (auto bad = launch_over_poison(loaded, first_poison, first_us)) return bad;
   if (auto bad = inspect(false, finding); bad || finding.status != TrialStatus::ok) return bad;
   for (size_t i = 0; i < buffers_.args().size(); ++i) {
     if (!buffers_[i].is_output() || buffers_.args()[i].bytes() == 0) continue;
@@ -78,10 +79,9 @@ gpu::Trouble Checker::make_reference(Loaded& loaded, double& first_us, Finding& 
       return bad;
     checksums_[i].reference.reset();
   }
-  const uint32_t second_poison = poison_word(runs_);
   double second_us = 0;
-  if (auto bad = launch_over_poison(loaded, second_us)) return bad;
-  if (auto bad = mask_unwritten(first_poison, second_poison)) return bad;
+  if (auto bad = launch_over_poison(loaded, kFinitePoison, second_us)) return bad;
+  if (auto bad = mask_unwritten(first_poison, kFinitePoison)) return bad;
   if (auto bad = inspect(true, finding)) return bad;
   has_reference_ = finding.status == TrialStatus::ok;
   if (finding.status == TrialStatus::wrong_result)
@@ -134,7 +134,8 @@ gpu::Trouble Checker::inspect(bool outputs, Finding& finding) {
     if (!bad && buffer.is_output())
       bad = utility_.checksum(buffer.reference, size, base + result_offset(i, kReference));
     if (!bad && outputs && buffer.is_output())
-      bad = utility_.compare(buffer.data, buffer.reference, skips_[i].address(), args[i], base + result_offset(i));
+      bad = utility_.compare(buffer.data, buffer.reference, skips_[i].address(), args[i], poison_,
+                             base + result_offset(i));
     if (bad) return bad;
   }
   std::vector<uint64_t> results(result_index(args.size()), 0);

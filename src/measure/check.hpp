@@ -29,8 +29,9 @@ class Checker {
   /// outputs where a reference is there.
   gpu::Trouble run(Loaded& loaded, double& first_us, Finding& finding);
 
-  /// Runs twice over different poisons and keeps the outputs as the reference. Elements that keep both poisons were
-  /// never written and are not compared later. Two runs that disagree otherwise are wrong_result: nothing could be
+  /// Runs twice, over a poison of NaN and one of finite numbers (a kernel that adds to its output would make NaN of the
+  /// first in any case, and NaN equals NaN), and keeps the outputs as the reference. Elements that keep both poisons
+  /// were never written and are not compared later. Two runs that disagree otherwise are wrong_result: nothing could be
   /// checked against such a reference.
   gpu::Trouble make_reference(Loaded& loaded, double& first_us, Finding& finding);
 
@@ -38,7 +39,7 @@ class Checker {
   gpu::Trouble look_again(Finding& finding);
 
  private:
-  gpu::Trouble launch_over_poison(Loaded& loaded, double& us);
+  gpu::Trouble launch_over_poison(Loaded& loaded, uint32_t poison, double& us);
   gpu::Trouble inspect(bool outputs, Finding& finding);
   gpu::Trouble mask_unwritten(uint32_t first_poison, uint32_t second_poison);
   gpu::Trouble judge(const std::vector<uint64_t>& results, bool outputs, Finding& finding);
@@ -56,6 +57,7 @@ class Checker {
   };
   std::vector<Checksums> checksums_;  // by arg; taken at the first look
   uint64_t runs_ = 0;
+  uint32_t poison_ = 0;  // of the last run
   bool has_reference_ = false;
 };
 

@@ -1,50 +1,19 @@
 #include "measure/protocol.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 
-#include "wire/frame.hpp"
+#include "measure/messages.hpp"
 
 namespace jitune::measure {
 namespace {
 
+constexpr std::array kMethodWords{"auto", "stream", "graph"};
 constexpr std::array kStatusWords{
     "ok",           "early_stopped", "skipped",   "compile_error", "compile_timeout", "compile_crash",
     "launch_error", "run_timeout",   "run_crash", "wrong_result",  "out_of_bounds"};
-
-// Numbers of enums on the wire: both ends are of one build, which the hello frame makes sure of.
-template <class Enum>
-Json number(Enum value) {
-  return static_cast<int64_t>(value);
-}
-
-template <class Enum>
-bool read_enum(const Json& json, const char* name, Enum last, Enum& value) {
-  const int64_t raw = wire::get_int(json, name, 0);
-  if (raw < 0 || raw > static_cast<int64_t>(last)) return false;
-  value = static_cast<Enum>(raw);
-  return true;
-}
-
-int to_int(int64_t value) {
-  return static_cast<int>(std::max<int64_t>(std::min<int64_t>(value, INT32_MAX), INT32_MIN));
-}
-
-const Json* find_array(const Json& json, const char* name) {
-  if (!json.is_object()) return nullptr;
-  const auto found = json.find(name);
-  return found != json.end() && found->is_array() ? &*found : nullptr;
-}
-
-template <class Number>
-std::vector<Number> numbers(const Json& json, const char* name) {
-  std::vector<Number> values;
-  if (const Json* array = find_array(json, name); array != nullptr)
-    for (const Json& value : *array)
-      if (value.is_number()) values.push_back(value.get<Number>());
-  return values;
-}
 
 Result<void> expect_op(const Json& json, const std::string& op) {
   if (!json.is_object()) return Failure{"the message is no map"};
@@ -53,183 +22,23 @@ Result<void> expect_op(const Json& json, const std::string& op) {
   return {};
 }
 
-Json sizes_to_json(const std::array<uint32_t, 3>& sizes) {
-  return Json::array({sizes[0], sizes[1], sizes[2]});
-}
-
-bool sizes_from_json(const Json& json, const char* name, std::array<uint32_t, 3>& sizes) {
-  const std::vector<int64_t> values = numbers<int64_t>(json, name);
-  if (values.size() != 3) return false;
-  for (size_t i = 0; i < 3; ++i) {
-    if (values[i] < 0 || values[i] > int64_t{UINT32_MAX}) return false;
-    sizes[i] = static_cast<uint32_t>(values[i]);
-  }
-  return true;
-}
-
-Json geometry_to_json(const space::Geometry& geometry) {
-  return {{"grid", sizes_to_json(geometry.grid)},       {"block", sizes_to_json(geometry.block)},
-          {"cluster", sizes_to_json(geometry.cluster)}, {"shared_bytes", geometry.shared_bytes},
-          {"cooperative", geometry.cooperative},        {"programmatic_dependent", geometry.programmatic_dependent}};
-}
-
-Result<space::Geometry> geometry_from_json(const Json& json) {
-  space::Geometry geometry;
-  const auto found = json.find("geometry");
-  if (found == json.end() || !found->is_object()) return Failure{"the message has no geometry"};
-  const int64_t shared_bytes = wire::get_int(*found, "shared_bytes");
-  if (!sizes_from_json(*found, "grid", geometry.grid) || !sizes_from_json(*found, "block", geometry.block) ||
-      !sizes_from_json(*found, "cluster", geometry.cluster) || shared_bytes < 0 || shared_bytes > int64_t{INT32_MAX})
-    return Failure{"the message's geometry is malformed"};
-  geometry.shared_bytes = static_cast<uint32_t>(shared_bytes);
-  geometry.cooperative = wire::get_bool(*found, "cooperative");
-  geometry.programmatic_dependent = wire::get_bool(*found, "programmatic_dependent");
-  return geometry;
-}
-
-Json fill_to_json(const Fill& fill) {
-  return {{"kind", number(fill.kind)}, {"low", fill.low}, {"high", fill.high}, {"path", fill.path}};
-}
-
-Json arg_to_json(const space::ArgSpec& arg) {
-  Json json{{"kind", number(arg.kind)}, {"name", arg.name}, {"element_bytes", arg.element_bytes}};
-  if (!arg.pass) json["no_pass"] = true;
-  if (arg.type) json["type"] = number(*arg.type);
-  if (arg.kind == ArgKind::scalar) {
-    json["scalar"] = wire::to_binary({reinterpret_cast<const char*>(arg.scalar.data()), arg.scalar.size()});
-    return json;
-  }
-  if (arg.kind == ArgKind::tensor_map) {
-    json["over"] = arg.over;
-    json["dims"] = arg.dims;
-    json["strides_bytes"] = arg.strides_bytes;
-    json["box"] = arg.box;
-    json["element_strides"] = arg.element_strides;
-    json["swizzle"] = arg.swizzle;
-    json["interleave"] = arg.interleave;
-    json["l2_promotion"] = arg.l2_promotion;
-    json["oob_nan"] = arg.oob_nan;
-    return json;
-  }
-  json["count"] = arg.count;
-  json["fill"] = fill_to_json(arg.fill);
-  json["index_bound"] = arg.index_bound;
-  const Tolerance& tolerance = arg.tolerance;
-  json["tolerance"] = {{"exact", tolerance.exact},
-                       {"rtol", tolerance.rtol},
-                       {"atol", tolerance.atol},
-                       {"mismatch", tolerance.mismatch},
-                       {"nan_equal", tolerance.nan_equal}};
-  return json;
-}
-
-bool fill_from_json(const Json& json, Fill& fill) {
-  const auto found = json.find("fill");
-  if (found == json.end()) return true;
-  fill.low = wire::get_double(*found, "low");
-  fill.high = wire::get_double(*found, "high");
-  fill.path = wire::get_string(*found, "path");
-  return read_enum(*found, "kind", Fill::Kind::file, fill.kind);
-}
-
-Result<space::ArgSpec> arg_from_json(const Json& json) {
-  space::ArgSpec arg;
-  const Failure malformed{"an arg of the message is malformed: `" + wire::get_string(json, "name") + "`"};
-  if (!json.is_object() || !read_enum(json, "kind", ArgKind::symbol, arg.kind)) return malformed;
-  arg.name = wire::get_string(json, "name");
-  arg.pass = !wire::get_bool(json, "no_pass");
-  if (Type type{}; json.contains("type")) {
-    if (!read_enum(json, "type", Type::boolean, type)) return malformed;
-    arg.type = type;
-  }
-  arg.element_bytes = wire::get_int(json, "element_bytes", 1);
-  arg.count = wire::get_int(json, "count");
-  // 2^56 bytes are more than any GPU has; sums of such sizes still fit.
-  if (arg.element_bytes < 1 || arg.element_bytes > 4096 || arg.count < 0 ||
-      arg.count > (int64_t{1} << 56) / arg.element_bytes)
-    return malformed;
-  if (!fill_from_json(json, arg.fill)) return malformed;
-  arg.index_bound = wire::get_int(json, "index_bound");
-  if (const auto found = json.find("tolerance"); found != json.end()) {
-    arg.tolerance.exact = wire::get_bool(*found, "exact", true);
-    arg.tolerance.rtol = wire::get_double(*found, "rtol");
-    arg.tolerance.atol = wire::get_double(*found, "atol");
-    arg.tolerance.mismatch = wire::get_double(*found, "mismatch");
-    arg.tolerance.nan_equal = wire::get_bool(*found, "nan_equal", true);
-  }
-  const std::string scalar = wire::get_bytes(json, "scalar");
-  arg.scalar.assign(scalar.begin(), scalar.end());
-  if (arg.kind == ArgKind::scalar && (arg.scalar.empty() || arg.scalar.size() > 4096)) return malformed;
-  arg.over = to_int(wire::get_int(json, "over", -1));
-  arg.dims = numbers<int64_t>(json, "dims");
-  arg.strides_bytes = numbers<int64_t>(json, "strides_bytes");
-  arg.box = numbers<int64_t>(json, "box");
-  arg.element_strides = numbers<int64_t>(json, "element_strides");
-  arg.swizzle = to_int(wire::get_int(json, "swizzle"));
-  arg.interleave = to_int(wire::get_int(json, "interleave"));
-  arg.l2_promotion = to_int(wire::get_int(json, "l2_promotion"));
-  arg.oob_nan = wire::get_bool(json, "oob_nan");
-  return arg;
-}
-
-Json args_to_json(const std::vector<space::ArgSpec>& args) {
-  Json json = Json::array();
-  for (const space::ArgSpec& arg : args) json.push_back(arg_to_json(arg));
-  return json;
-}
-
-Result<std::vector<space::ArgSpec>> args_from_json(const Json& json) {
-  const Json* array = find_array(json, "args");
-  if (array == nullptr) return Failure{"the message has no args"};
-  std::vector<space::ArgSpec> args;
-  for (const Json& item : *array) {
-    Result<space::ArgSpec> arg = arg_from_json(item);
-    if (!arg) return arg.failure();
-    args.push_back(std::move(*arg));
-  }
-  for (const space::ArgSpec& arg : args)
-    if (arg.kind == ArgKind::tensor_map && (arg.over < 0 || arg.over >= to_int(static_cast<int64_t>(args.size())) ||
-                                            !args[static_cast<size_t>(arg.over)].is_buffer()))
-      return Failure{"tensor map `" + arg.name + "` is over no buffer"};
-  return args;
-}
-
-Json candidate_to_json(const Candidate& candidate) {
-  return {{"cubin", wire::to_binary(candidate.cubin)},
-          {"lowered_name", candidate.lowered_name},
-          {"geometry", geometry_to_json(candidate.geometry)},
-          {"args", args_to_json(candidate.args)}};
-}
-
-Result<Candidate> candidate_from_json(const Json& json) {
-  if (!json.is_object()) return Failure{"a candidate of the message is no map"};
-  Candidate candidate;
-  candidate.cubin = wire::get_bytes(json, "cubin");
-  candidate.lowered_name = wire::get_string(json, "lowered_name");
-  Result<space::Geometry> geometry = geometry_from_json(json);
-  if (!geometry) return geometry.failure();
-  candidate.geometry = *geometry;
-  Result<std::vector<space::ArgSpec>> args = args_from_json(json);
-  if (!args) return args.failure();
-  candidate.args = std::move(*args);
-  return candidate;
-}
-
 Json policy_to_json(const Policy& policy) {
-  return {{"cold_l2", policy.cold_l2},
-          {"min_samples", policy.min_samples},
-          {"max_samples", policy.max_samples},
-          {"margins", policy.margins},
-          {"tie", policy.tie}};
+  return {{"method", number(policy.method)},   {"cold_l2", policy.cold_l2}, {"min_samples", policy.min_samples},
+          {"max_samples", policy.max_samples}, {"margins", policy.margins}, {"lost_best", policy.lost_best},
+          {"fixed_ms", policy.fixed_ms},       {"tie", policy.tie},         {"check", policy.check}};
 }
 
 Policy policy_from_json(const Json& json) {
   Policy policy;
+  (void)read_enum(json, "method", Policy::Method::graph, policy.method);
   policy.cold_l2 = wire::get_bool(json, "cold_l2", policy.cold_l2);
   policy.min_samples = to_int(wire::get_int(json, "min_samples", policy.min_samples));
   policy.max_samples = to_int(wire::get_int(json, "max_samples", policy.max_samples));
   if (json.contains("margins")) policy.margins = numbers<double>(json, "margins");
+  policy.lost_best = wire::get_double(json, "lost_best", policy.lost_best);
+  policy.fixed_ms = wire::get_double(json, "fixed_ms", policy.fixed_ms);
   policy.tie = wire::get_double(json, "tie", policy.tie);
+  policy.check = wire::get_bool(json, "check", policy.check);
   return policy;
 }
 
@@ -280,9 +89,44 @@ std::string percent(double share) {
 std::string Policy::text() const {
   std::string stops;
   for (const double margin : margins) stops += (stops.empty() ? "" : "/") + percent(margin);
-  return std::string(cold_l2 ? "cold-l2" : "warm-l2") + " events samples=" + std::to_string(min_samples) + ".." +
-         std::to_string(max_samples) + " stop=" + (stops.empty() ? "never" : stops + "%") + " tie=" + percent(tie) +
-         "%";
+  std::string text = std::string(cold_l2 ? "cold-l2 " : "hot-l2 ") + to_string(method);
+  if (fixed_ms > 0) {
+    text += " fixed=" + percent(fixed_ms / 100) + "ms";
+  } else {
+    text += " samples=" + std::to_string(min_samples) + ".." + std::to_string(max_samples);
+    text += " stop=" + (stops.empty() ? "never" : stops + "% lost=" + percent(lost_best) + "%");
+  }
+  return text + " tie=" + percent(tie) + "%" + (check ? "" : " unchecked");
+}
+
+const char* to_string(Policy::Method method) noexcept {
+  const auto index = static_cast<size_t>(method);
+  return index < kMethodWords.size() ? kMethodWords[index] : "unknown";
+}
+
+std::optional<Policy::Method> parse_method(std::string_view word) noexcept {
+  for (size_t i = 0; i < kMethodWords.size(); ++i)
+    if (word == kMethodWords[i]) return static_cast<Policy::Method>(i);
+  return std::nullopt;
+}
+
+Result<Policy> parse_policy(std::string_view words) {
+  Policy policy;
+  while (!words.empty()) {
+    const size_t end = std::min(words.find(' '), words.size());
+    const std::string_view word = words.substr(0, end);
+    words.remove_prefix(std::min(end + 1, words.size()));
+    if (word.empty()) continue;
+    if (const auto method = parse_method(word))
+      policy.method = *method;
+    else if (word == "cold" || word == "hot")
+      policy.cold_l2 = word == "cold";
+    else if (word == "unchecked")
+      policy.check = false;
+    else
+      return Failure{"`" + std::string(word) + "` is none of cold, hot, auto, stream, graph, unchecked"};
+  }
+  return policy;
 }
 
 const char* to_string(TrialStatus status) noexcept {
@@ -306,11 +150,13 @@ Json to_json(const Setup& setup) {
           {"seed", static_cast<int64_t>(setup.seed)},
           {"policy", policy_to_json(setup.policy)},
           {"utility_cubin", wire::to_binary(setup.utility_cubin)},
-          {"memory_limit_bytes", setup.memory_limit_bytes}};
+          {"memory_limit_bytes", setup.memory_limit_bytes},
+          {"launches", setup.launches}};
 }
 
 Json to_json(const TrialRequest& request) {
   Json json{{"op", "trial"}, {"candidate", candidate_to_json(request.candidate)}, {"reference", request.reference}};
+  json["margins"] = request.margins;
   if (std::isfinite(request.bound_us)) json["bound_us"] = request.bound_us;  // absent: infinite
   return json;
 }
@@ -318,7 +164,10 @@ Json to_json(const TrialRequest& request) {
 Json to_json(const RematchRequest& request) {
   Json candidates = Json::array();
   for (const Candidate& candidate : request.candidates) candidates.push_back(candidate_to_json(candidate));
-  return {{"op", "rematch"}, {"candidates", std::move(candidates)}, {"rounds", request.rounds}};
+  return {{"op", "rematch"},
+          {"candidates", std::move(candidates)},
+          {"fewest_rounds", request.fewest_rounds},
+          {"most_rounds", request.most_rounds}};
 }
 
 Json to_json(const FactsRequest& request) {
@@ -344,8 +193,15 @@ Json to_json(const TrialReply& reply) {
           {"first_us", reply.first_us},
           {"facts", facts_map(reply.facts)},
           {"clock_mhz", reply.clock_mhz},
+          {"method", number(reply.method)},
+          {"launches", reply.launches},
+          {"stop", reply.stop},
+          {"load_ms", reply.load_ms},
+          {"check_ms", reply.check_ms},
+          {"run_ms", reply.run_ms},
           {"error", reply.error},
           {"context_lost", reply.context_lost},
+          {"device_lost", reply.device_lost},
           {"wall_ms", reply.wall_ms}};
 }
 
@@ -354,6 +210,7 @@ Json to_json(const RematchReply& reply) {
           {"ok", reply.ok},
           {"error", reply.error},
           {"samples_us", reply.samples_us},
+          {"discarded", reply.discarded},
           {"context_lost", reply.context_lost}};
 }
 
@@ -377,6 +234,7 @@ Result<Setup> setup_from_json(const Json& json) {
   if (const auto policy = json.find("policy"); policy != json.end()) setup.policy = policy_from_json(*policy);
   setup.utility_cubin = wire::get_bytes(json, "utility_cubin");
   setup.memory_limit_bytes = wire::get_int(json, "memory_limit_bytes");
+  setup.launches = to_int(std::clamp<int64_t>(wire::get_int(json, "launches"), 0, 1024));
   return setup;
 }
 
@@ -390,6 +248,7 @@ Result<TrialRequest> trial_request_from_json(const Json& json) {
   request.candidate = std::move(*candidate);
   request.reference = wire::get_bool(json, "reference");
   request.bound_us = wire::get_double(json, "bound_us", request.bound_us);
+  request.margins = numbers<double>(json, "margins");
   return request;
 }
 
@@ -403,9 +262,11 @@ Result<RematchRequest> rematch_request_from_json(const Json& json) {
     if (!candidate) return candidate.failure();
     request.candidates.push_back(std::move(*candidate));
   }
-  request.rounds = to_int(wire::get_int(json, "rounds", request.rounds));
-  if (request.rounds < 1 || request.rounds > 10'000)
-    return Failure{"the message asks for " + std::to_string(request.rounds) + " rounds"};
+  request.fewest_rounds = to_int(wire::get_int(json, "fewest_rounds", request.fewest_rounds));
+  request.most_rounds = to_int(wire::get_int(json, "most_rounds", request.most_rounds));
+  if (request.fewest_rounds < 1 || request.most_rounds < request.fewest_rounds || request.most_rounds > 10'000)
+    return Failure{"the message asks for " + std::to_string(request.fewest_rounds) + " to " +
+                   std::to_string(request.most_rounds) + " rounds"};
   return request;
 }
 
@@ -442,8 +303,15 @@ Result<TrialReply> trial_reply_from_json(const Json& json) {
   reply.first_us = wire::get_double(json, "first_us");
   reply.facts = facts_of(json);
   reply.clock_mhz = to_int(wire::get_int(json, "clock_mhz"));
+  (void)read_enum(json, "method", Policy::Method::graph, reply.method);
+  reply.launches = to_int(wire::get_int(json, "launches", 1));
+  reply.stop = wire::get_string(json, "stop");
+  reply.load_ms = wire::get_double(json, "load_ms");
+  reply.check_ms = wire::get_double(json, "check_ms");
+  reply.run_ms = wire::get_double(json, "run_ms");
   reply.error = wire::get_string(json, "error");
   reply.context_lost = wire::get_bool(json, "context_lost");
+  reply.device_lost = wire::get_bool(json, "device_lost");
   reply.wall_ms = wire::get_double(json, "wall_ms");
   return reply;
 }
@@ -454,6 +322,7 @@ Result<RematchReply> rematch_reply_from_json(const Json& json) {
   reply.ok = wire::get_bool(json, "ok");
   reply.error = wire::get_string(json, "error");
   reply.context_lost = wire::get_bool(json, "context_lost");
+  reply.discarded = to_int(wire::get_int(json, "discarded"));
   if (const Json* series = find_array(json, "samples_us"); series != nullptr)
     for (const Json& item : *series) {
       std::vector<double> samples;

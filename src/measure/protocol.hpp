@@ -15,15 +15,25 @@ namespace jitune::measure {
 
 /// How times are taken. Part of the tuning key: times under different policies are not comparable.
 struct Policy {
+  /// stream: CUDA events around one launch. graph: events around a graph of launches over copies of the buffers, each
+  /// used once, so that launches of a few microseconds are resolved. automatic: graph where the default config takes
+  /// less than 20 us.
+  enum class Method : uint8_t { automatic, stream, graph };
+  Method method = Method::automatic;
   bool cold_l2 = true;  ///< L2 is flushed before each sample, outside the timed region
   int min_samples = 3;
   int max_samples = 7;
-  std::vector<double> margins{0.15, 0.08, 0.05, 0.04};  ///< early stop after sample 1, 2, ...; the last one holds on
-  double tie = 0.01;                                    ///< relative difference below which two configs are equal
+  std::vector<double> margins{0.15, 0.08, 0.05, 0.04};  ///< EarlyStop's fixed ones; empty: no early stop
+  double lost_best = 0.05;  ///< EarlyStop's probability that a study gives up its true best config
+  double fixed_ms = 0;      ///< more than 0: every config is sampled for so long, whatever else is said here
+  double tie = 0.01;        ///< relative difference below which two configs are equal
+  bool check = true;        ///< false: outputs are not compared; writes out of bounds are still found
 
-  /// `cold-l2 events samples=3..7 stop=15/8/5/4% tie=1%`: for the key and for people.
+  /// `cold-l2 auto samples=3..7 stop=15/8/5/4% lost=5% tie=1%`, and ` unchecked`: for the key and for people.
   std::string text() const;
 };
+const char* to_string(Policy::Method method) noexcept;
+std::optional<Policy::Method> parse_method(std::string_view word) noexcept;
 
 /// Where the worker gets a buffer's contents from.
 struct DataSource {
@@ -43,6 +53,7 @@ struct Setup {
   Policy policy;
   std::string utility_cubin;       ///< utility_source() compiled for this device
   int64_t memory_limit_bytes = 0;  ///< 0: nine tenths of what is free
+  int launches = 0;                ///< of a graph sample; 0: by the reference's time. Set when a worker is replaced
 };
 
 struct SetupReply {
@@ -65,7 +76,11 @@ struct TrialRequest {
   Candidate candidate;
   bool reference = false;                                     ///< its outputs become what the others are compared with
   double bound_us = std::numeric_limits<double>::infinity();  ///< best median so far
+  std::vector<double> margins;                                ///< early stop after sample 1, 2, ...; empty: never
 };
+
+/// A policy in the words of Options::measure: `cold` or `hot`, `auto`, `stream` or `graph`, `unchecked`, in any order.
+Result<Policy> parse_policy(std::string_view words);
 
 /// Words of the trial status in tables and messages; the compile side's are added by tune.
 enum class TrialStatus : uint8_t {
@@ -89,22 +104,32 @@ struct TrialReply {
   std::vector<double> samples_us;  ///< those that rank: after warm-up, in order
   double first_us = 0;             ///< the very first launch, never scored
   space::KernelFacts facts;
-  int clock_mhz = 0;          ///< SM clock seen while sampling; 0 when unknown
+  int clock_mhz = 0;                               ///< SM clock right after the samples; 0 when unknown
+  Policy::Method method = Policy::Method::stream;  ///< how the samples were taken; never automatic
+  int launches = 1;                                ///< launches that a sample is the mean of
+  std::string stop;                                ///< why sampling ended: agreed, count, time, lost
   std::string error;          ///< a sentence; names the output and the first differing element for wrong_result
   bool context_lost = false;  ///< the worker ends after this reply
+  bool device_lost = false;   ///< the GPU failed, not the config
+  bool not_run = false;       ///< the host's word, not on the wire: there was no worker to run it
+  double load_ms = 0;         ///< module and arguments
+  double check_ms = 0;        ///< runs over poison, comparison
+  double run_ms = 0;          ///< warm-up and samples
   double wall_ms = 0;
 };
 
-/// Interleaved re-measuring of finalists: `rounds` rounds, one sample of each candidate a round in random order.
+/// Interleaved re-measuring of finalists, by the rules of Duel.
 struct RematchRequest {
   std::vector<Candidate> candidates;
-  int rounds = 9;
+  int fewest_rounds = 8;
+  int most_rounds = 15;
 };
 
 struct RematchReply {
   bool ok = false;
   std::string error;
-  std::vector<std::vector<double>> samples_us;  ///< by candidate, by round
+  std::vector<std::vector<double>> samples_us;  ///< by candidate, by round; shorter where one lost early
+  int discarded = 0;                            ///< rounds that did not count: throttling or drift within them
   bool context_lost = false;
 };
 

@@ -16,12 +16,26 @@ struct Summary {
 Summary summarise(std::span<const double> samples_us);
 
 /// Whether a config has clearly lost after these samples: even its best one is above the bound by the margin of that
-/// many samples (SEARCH.md's rule B: 15, 8, 5, 4 %). Pure; never true without a finite bound.
+/// many samples (the last one holds on; EarlyStop makes them). Pure; never true without a finite bound.
 bool has_lost(std::span<const double> samples_us, double bound_us, std::span<const double> margins);
 
 /// Whether enough samples were taken: at least `min_samples`, and either they agree within 1 % or there are
 /// `max_samples`, or they took 150 ms together.
 bool is_settled(std::span<const double> samples_us, int min_samples, int max_samples);
+
+/// Whether the GPU is up to speed, by its SM clock. Pure; one for each worker.
+class ClockGate {
+ public:
+  /// A clock seen right after samples. The fastest one is what the GPU can do under this load.
+  void note_busy(int mhz);
+
+  /// Whether measuring may begin: the clock is 90 % of the busy one, or either is not known, or 20 ms were spent on
+  /// waiting. The last case makes today's clock the busy one: a GPU that stays slow is not waited for every time.
+  bool open(int mhz, double waited_ms);
+
+ private:
+  int busy_mhz_ = 0;
+};
 
 /// Takes samples of one config as they come and says when to stop. Pure: the caller tells how much time has passed.
 ///
@@ -37,6 +51,7 @@ class Series {
     double first_us = 0;  ///< the launch before the first sample, if it is known
     bool rested = true;   ///< the GPU idled before
     double settle_limit_ms = 20;
+    double wall_limit_ms = 1000;  ///< so much time for one config is enough, restoring and flushing included
   };
   enum class Next : uint8_t { more, enough, lost, unusable };
 
@@ -47,26 +62,16 @@ class Series {
 
   const std::vector<double>& samples_us() const { return samples_us_; }
 
+  /// Why it ended: lost, agreed (within 1 %), count (the most samples), time, unusable; "" before.
+  const char* stop() const { return stop_; }
+
  private:
   Rules rules_;
   bool settled_;
   double before_us_;
   int dropped_ = 0;
+  const char* stop_ = "";
   std::vector<double> samples_us_;
 };
-
-/// The median over rounds of log(first/second): negative when the first is faster. A round counts where both hold a
-/// time; 0 when none does. Drift that both see in a round cancels.
-double median_log_ratio(std::span<const double> first_us, std::span<const double> second_us);
-
-/// How two interleaved series compare, by the median over rounds of log(a/b) and its median absolute deviation: a
-/// difference below max(tie, 2 x deviation / sqrt(rounds)) is a tie.
-enum class Verdict : uint8_t { first, second, tie };
-Verdict compare_rounds(std::span<const double> first_us, std::span<const double> second_us, double tie);
-
-/// Chooses among finalists measured interleaved. `default_index` (or -1) is preferred in a tie; then the lowest index,
-/// which callers make the canonical order. The winner beats the default by more than a tie or the default is chosen.
-/// Returns the chosen index, or -1 when no series holds a sample.
-int choose(const std::vector<std::vector<double>>& series_us, int default_index, double tie);
 
 }  // namespace jitune::measure

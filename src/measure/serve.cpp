@@ -39,21 +39,23 @@ Json answer(Session& session, const Json& request) {
 
 }  // namespace
 
-int serve(int in, int out) {
+int serve(int in, int out, const std::string& device_uuid) {
   const Json hello{{"hello", "measure"},
                    {"protocol", wire::kProtocolVersion},
                    {"version", JITUNE_VERSION},
                    {"pid", static_cast<int64_t>(::getpid())}};
   if (!wire::write_frame(out, hello)) return 0;
   Session session;
-  session.warm_up();
+  session.warm_up(device_uuid);
   while (!session.lost()) {
     const Result<Json> message = wire::read_frame(in);
     // A frame that can't be read leaves no way to find the next one; the host sees the end and starts another worker.
     if (!message || message->is_null()) return 0;
     const auto request = message->find("request");
     const Json reply = answer(session, request != message->end() ? *request : Json::object());
-    if (!wire::write_frame(out, {{"id", wire::get_int(*message, "id")}, {"reply", reply}})) return 0;
+    Json frame{{"id", wire::get_int(*message, "id")}, {"reply", reply}};
+    if (session.lost()) frame["last"] = true;  // the pool starts another worker before the next request
+    if (!wire::write_frame(out, frame)) return 0;
   }
   return kContextLost;
 }

@@ -1,116 +1,34 @@
 #include "measure/session.hpp"
 
-#include <algorithm>
-#include <array>
-#include <numeric>
 #include <utility>
 
 #include "base/clock.hpp"
-#include "measure/check.hpp"
+#include "measure/workbench.hpp"
 
 namespace jitune::measure {
 namespace {
 
-constexpr double kFirstSettleMs = 30;  // a fresh context: clocks from the bottom
-constexpr double kUsableShare = 0.9;   // of the GPU's free memory; the rest is headroom for whoever else is there
-
-/// A number in [0, bound) for this seed and counter (the finaliser of splitmix64).
-uint64_t draw(uint64_t seed, uint64_t counter, uint64_t bound) {
-  uint64_t z = seed + (counter + 1) * 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return (z ^ (z >> 31)) % bound;
-}
+constexpr double kUsableShare = 0.9;  // of the GPU's free memory; the rest is headroom for whoever else is there
 
 }  // namespace
-
-/// Everything of one study on the GPU. Members are destroyed in reverse order: the stream last.
-struct Session::Study {
-  struct Stream {
-    const gpu::Driver* driver = nullptr;
-    CUstream handle = nullptr;
-    Stream() = default;
-    Stream(const Stream&) = delete;
-    Stream& operator=(const Stream&) = delete;
-    ~Stream() {
-      if (handle != nullptr) driver->cuStreamDestroy(handle);
-    }
-  };
-
-  Study(const gpu::Driver& loaded, Setup&& request, CUstream_st* handle)
-      : driver(loaded),
-        setup(std::move(request)),
-        buffers(driver, utility, handle),
-        checker(driver, utility, buffers, timer, handle) {
-    stream.driver = &loaded;
-    stream.handle = handle;
-  }
-
-  const gpu::Driver& driver;
-  Setup setup;
-  Stream stream;
-  Utility utility;
-  Buffers buffers;
-  Timer timer;
-  Checker checker;
-  uint64_t rematches = 0;
-  bool first_trial = true;
-  bool rested = true;  // before the trial at hand
-
-  gpu::Trouble prepare(int64_t l2_bytes) {
-    if (auto bad = utility.load(driver, setup.utility_cubin, stream.handle)) return bad;
-    if (auto bad = buffers.build(setup)) return bad;
-    if (auto bad = timer.prepare(driver, utility, buffers, stream.handle, l2_bytes, setup.policy.cold_l2)) return bad;
-    return checker.prepare();
-  }
-
-  gpu::Trouble load(const Candidate& candidate, Loaded& loaded) {
-    loaded.candidate = &candidate;
-    if (auto bad = loaded.module.load(driver, candidate.cubin, candidate.lowered_name)) return bad;
-    if (auto bad = loaded.module.prepare(candidate.geometry)) return bad;
-    if (auto bad = buffers.fit_scratch(candidate.args)) return bad;
-    if (auto bad = loaded.arguments.bind(driver, candidate, buffers)) return bad;
-    return Arguments::fill_symbols(driver, loaded.module, buffers, stream.handle);
-  }
-
-  gpu::Trouble take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply);
-};
-
-gpu::Trouble Session::Study::take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply) {
-  // The check run was the config's warm-up. Whether the GPU's is due was decided before it: that run was a short one.
-  Series::Rules rules{.min_samples = setup.policy.min_samples,
-                      .max_samples = setup.policy.max_samples,
-                      .margins = setup.policy.margins,
-                      .bound_us = request.bound_us,
-                      .first_us = reply.first_us,
-                      .rested = rested};
-  if (std::exchange(first_trial, false)) rules.settle_limit_ms = kFirstSettleMs;
-  Series series(rules);
-  const Clock::time_point start = Clock::now();
-  for (Series::Next next = Series::Next::more; next == Series::Next::more;) {
-    double us = 0;
-    if (auto bad = timer.sample(loaded, us)) return bad;
-    next = series.add(us, ms_since(start));
-    if (next == Series::Next::lost) reply.status = TrialStatus::early_stopped;
-    if (next == Series::Next::unusable) {
-      reply.status = TrialStatus::launch_error;
-      reply.error = "the driver's event times are not usable: zero, negative or not a number again and again";
-    }
-  }
-  reply.samples_us = series.samples_us();
-  return {};
-}
 
 Session::Session() = default;
 Session::~Session() = default;
 
-void Session::warm_up() {
+void Session::warm_up(const std::string& device_uuid) {
   const auto loaded = gpu::driver();
   if (!loaded) return;  // setup says why
   int count = 0;
   CUdevice device = 0;
-  if ((*loaded)->cuDeviceGetCount(&count) != CUDA_SUCCESS || count != 1) return;
-  if ((*loaded)->cuDeviceGet(&device, 0) == CUDA_SUCCESS) (void)gpu::use_primary_context(**loaded, device);
+  if (!device_uuid.empty()) {
+    const auto named = gpu::find_device(**loaded, device_uuid);
+    if (!named) return;
+    device = *named;
+  } else if ((*loaded)->cuDeviceGetCount(&count) != CUDA_SUCCESS || count != 1 ||
+             (*loaded)->cuDeviceGet(&device, 0) != CUDA_SUCCESS) {
+    return;
+  }
+  (void)gpu::use_primary_context(**loaded, device);
 }
 
 SetupReply Session::setup(const Setup& request) {
@@ -126,7 +44,18 @@ SetupReply Session::setup(const Setup& request) {
   const gpu::Driver& driver = **loaded;
   const Result<CUdevice> device = gpu::find_device(driver, request.device_uuid);
   if (!device) return failed(device.error());
+  const gpu::Sharing sharing = gpu::sharing(driver, *device);
+  if (sharing.mps)
+    return failed(
+        "the GPU's contexts go through MPS, where a fault of a config would reach every other client: tuning is off; "
+        "stop the MPS daemon (echo quit | nvidia-cuda-mps-control) or tune where there is none");
   const Result<CUcontext> context = gpu::use_primary_context(driver, *device);
+  if (!context && (sharing.exclusive || sharing.prohibited))
+    return failed(context.error() +
+                  (sharing.prohibited ? "; the GPU is in prohibited compute mode (nvidia-smi -c DEFAULT allows it)"
+                                      : "; the GPU is in exclusive compute mode and another process holds it: tuning "
+                                        "is off. Allow a second context (nvidia-smi -c DEFAULT), or run jit-prewarm "
+                                        "while nothing else uses the GPU"));
   if (!context) return failed(context.error());
   const Result<space::DeviceInfo> info = gpu::device_info(driver, *device);
   if (!info) return failed(info.error());
@@ -148,7 +77,7 @@ SetupReply Session::setup(const Setup& request) {
   CUstream stream = nullptr;
   if (auto done = driver.check("cuStreamCreate", driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)); !done)
     return failed(done.error());
-  study_ = std::make_unique<Study>(driver, Setup(request), stream);
+  study_ = std::make_unique<Workbench>(driver, Setup(request), stream, limit - reply.buffer_bytes);
   if (const gpu::Trouble bad = study_->prepare(info->l2_bytes); bad) {
     study_.reset();
     lost_ = gpu::is_sticky(bad.code);
@@ -167,19 +96,9 @@ TrialReply Session::trial(const TrialRequest& request) {
     reply.error = "a trial came before a setup that worked";
     return reply;
   }
-  Study& study = *study_;
-  study.rested = study.timer.rested();
   reply.status = TrialStatus::ok;
-  Loaded loaded;
   Finding finding;
-  gpu::Trouble bad = study.load(request.candidate, loaded);
-  if (!bad) bad = loaded.module.facts(request.candidate.geometry, reply.facts);
-  if (!bad && request.reference)
-    bad = study.checker.make_reference(loaded, reply.first_us, finding);
-  else if (!bad)
-    bad = study.checker.run(loaded, reply.first_us, finding);
-  if (!bad && finding.status == TrialStatus::ok) bad = study.take_samples(loaded, request, reply);
-  if (!bad && finding.status == TrialStatus::ok) bad = study.checker.look_again(finding);
+  const gpu::Trouble bad = study_->trial(request, reply, finding);
   if (finding.status != TrialStatus::ok) {
     reply.status = finding.status;
     reply.error = finding.error;
@@ -187,6 +106,7 @@ TrialReply Session::trial(const TrialRequest& request) {
   }
   if (bad) {
     lost_ = lost_ || gpu::is_sticky(bad.code);
+    reply.device_lost = gpu::is_device_lost(bad.code);
     reply.status = gpu::is_sticky(bad.code) ? TrialStatus::run_crash : TrialStatus::launch_error;
     reply.error = bad.message;
   }
@@ -202,35 +122,12 @@ RematchReply Session::rematch(const RematchRequest& request) {
     reply.error = "a rematch came before a setup that worked";
     return reply;
   }
-  Study& study = *study_;
-  const size_t count = request.candidates.size();
-  std::vector<Loaded> loaded(count);
-  reply.samples_us.assign(count, {});
-  const auto failed = [&](size_t index, const gpu::Trouble& bad) {
+  size_t failed = 0;
+  if (const gpu::Trouble bad = study_->rematch(request, reply, failed); bad) {
     lost_ = lost_ || gpu::is_sticky(bad.code);
-    reply.error = "finalist " + std::to_string(index) + ": " + bad.message;
+    reply.error = "finalist " + std::to_string(failed) + ": " + bad.message;
     reply.context_lost = lost_;
     return reply;
-  };
-  // Scratch grows to the largest first: the addresses that arguments hold must not move afterwards.
-  for (size_t i = 0; i < count; ++i)
-    if (auto bad = study.buffers.fit_scratch(request.candidates[i].args)) return failed(i, bad);
-  for (size_t i = 0; i < count; ++i) {
-    if (auto bad = study.load(request.candidates[i], loaded[i])) return failed(i, bad);
-    double warm_up_us = 0;
-    if (auto bad = study.timer.sample(loaded[i], warm_up_us)) return failed(i, bad);
-  }
-  const uint64_t seed = study.setup.seed + (++study.rematches << 32);
-  std::vector<size_t> order(count);
-  std::iota(order.begin(), order.end(), size_t{0});
-  for (int round = 0; round < request.rounds; ++round) {
-    for (size_t i = count; i > 1; --i)
-      std::swap(order[i - 1], order[draw(seed, static_cast<uint64_t>(round) * count + i, i)]);
-    for (const size_t i : order) {
-      double us = 0;
-      if (auto bad = study.timer.sample(loaded[i], us)) return failed(i, bad);
-      reply.samples_us[i].push_back(us);
-    }
   }
   reply.ok = true;
   return reply;
@@ -240,7 +137,7 @@ Result<space::KernelFacts> Session::facts(const FactsRequest& request) {
   if (!study_) return Failure{"a question for facts came before a setup that worked"};
   gpu::Module module;
   space::KernelFacts facts;
-  gpu::Trouble bad = module.load(study_->driver, request.cubin, request.lowered_name);
+  gpu::Trouble bad = module.load(study_->driver(), request.cubin, request.lowered_name);
   if (!bad) bad = module.prepare(request.geometry);
   if (!bad) bad = module.facts(request.geometry, facts);
   if (!bad) return facts;

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "measure/protocol.hpp"
 
 namespace jitune::measure {
+
+class Workbench;
 
 /// What the measuring worker knows between requests: the GPU, the study's buffers and its reference.
 /// Every request blocks until the GPU is done with it; the host's deadline is what ends a kernel that never returns.
@@ -13,8 +16,9 @@ class Session {
   Session();
   ~Session();
 
-  /// Loads the driver and, where there is only one GPU to choose, makes its context: work that needs no request.
-  void warm_up();
+  /// Loads the driver and makes the context of this GPU, or, where none is named, of the only one there is: work that
+  /// needs no request.
+  void warm_up(const std::string& device_uuid);
 
   /// Frees what an earlier setup made, then makes buffers for this study.
   SetupReply setup(const Setup& request);
@@ -27,8 +31,7 @@ class Session {
   bool lost() const { return lost_; }
 
  private:
-  struct Study;
-  std::unique_ptr<Study> study_;
+  std::unique_ptr<Workbench> study_;
   bool lost_ = false;
 };
 

@@ -10,10 +10,11 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 constexpr uint64_t kMostBlocks = 2048;  // a few waves of the largest GPUs; the kernels stride over the rest
-constexpr int kRawBytes = 15;           // as in utility.cu
+constexpr unsigned long long kClockSpanNs = 10'000;
+constexpr int kRawBytes = 15;  // as in utility.cu
 
 constexpr std::array kNames{"jitune_fill",     "jitune_compare", "jitune_unwritten", "jitune_guards",
-                            "jitune_checksum", "jitune_decode",  "jitune_spin"};
+                            "jitune_checksum", "jitune_decode",  "jitune_spin",      "jitune_clock"};
 
 static_assert(static_cast<int>(Type::half) == 0 && static_cast<int>(Type::boolean) == 14);
 static_assert(static_cast<int>(Fill::Kind::normal) == 1 && static_cast<int>(Fill::Kind::constant) == 7);
@@ -61,7 +62,7 @@ gpu::Trouble Utility::fill(CUdeviceptr data, const space::ArgSpec& arg, uint64_t
 }
 
 gpu::Trouble Utility::compare(CUdeviceptr got, CUdeviceptr expected, CUdeviceptr skip, const space::ArgSpec& arg,
-                              CUdeviceptr result) const {
+                              uint32_t poison, CUdeviceptr result) const {
   auto count = static_cast<uint64_t>(arg.count);
   int type = type_code(arg);
   int element_bytes = static_cast<int>(arg.element_bytes);
@@ -69,7 +70,8 @@ gpu::Trouble Utility::compare(CUdeviceptr got, CUdeviceptr expected, CUdeviceptr
   int nan_equal = arg.tolerance.nan_equal ? 1 : 0;
   double rtol = arg.tolerance.rtol;
   double atol = arg.tolerance.atol;
-  void* params[] = {&got, &expected, &skip, &count, &type, &element_bytes, &exact, &nan_equal, &rtol, &atol, &result};
+  void* params[] = {&got,   &expected,  &skip, &count, &type,   &element_bytes,
+                    &exact, &nan_equal, &rtol, &atol,  &poison, &result};
   return run(kCompare, count, params);
 }
 
@@ -96,6 +98,12 @@ gpu::Trouble Utility::decode(CUdeviceptr data, uint64_t index, const space::ArgS
   int type = type_code(arg);
   void* params[] = {&data, &index, &type, &number};
   return run(kDecode, 1, params);
+}
+
+gpu::Trouble Utility::clock(CUdeviceptr result) const {
+  unsigned long long span_ns = kClockSpanNs;
+  void* params[] = {&span_ns, &result};
+  return run(kClock, 1, params);
 }
 
 gpu::Trouble Utility::spin(int64_t cycles) const {

@@ -273,11 +273,18 @@ __device__ inline bool same_bytes(const u8* a, const u8* b, int bytes) {
   return true;
 }
 
+__device__ inline bool is_poison(const u8* element, u64 offset, int bytes, u32 poison) {
+#pragma unroll 1
+  for (int i = 0; i < bytes; ++i)
+    if (element[i] != (u8)(poison >> (8 * ((offset + i) & 3)))) return false;
+  return true;
+}
+
 // result: mismatches, count - index of the first one (so that 0 means none), bits of the worst absolute error.
-// `skip` marks elements that are not compared; it may be null.
+// `skip` marks elements that are not compared; it may be null. A NaN that is the poison was not written.
 extern "C" __global__ void jitune_compare(const u8* got, const u8* expected, const u8* skip, u64 count, int type,
                                           int element_bytes, int exact, int nan_equal, double rtol, double atol,
-                                          u64* result) {
+                                          u32 poison, u64* result) {
   const u64 step = (u64)gridDim.x * blockDim.x;
   u64 mismatches = 0, first = 0;
   double worst = 0;
@@ -293,7 +300,8 @@ extern "C" __global__ void jitune_compare(const u8* got, const u8* expected, con
       error = a == b ? 0 : fabs(a - b);
       if (!exact) {
         if (a != a || b != b)
-          wrong = !(nan_equal && a != a && b != b);
+          wrong = !(nan_equal && a != a && b != b) ||
+                  is_poison(got + i * element_bytes, i * element_bytes, element_bytes, poison);
         else if (a == b)
           wrong = false;
         else
@@ -309,13 +317,6 @@ extern "C" __global__ void jitune_compare(const u8* got, const u8* expected, con
   atomicAdd(result, mismatches);
   atomicMax(result + 1, first);
   atomicMax(result + 2, double_to_bits(worst));
-}
-
-__device__ inline bool is_poison(const u8* element, u64 offset, int bytes, u32 poison) {
-#pragma unroll 1
-  for (int i = 0; i < bytes; ++i)
-    if (element[i] != (u8)(poison >> (8 * ((offset + i) & 3)))) return false;
-  return true;
 }
 
 // Elements that kept the poison in two runs over different ones: never written. Counts them and marks them in `skip`,
@@ -364,6 +365,30 @@ extern "C" __global__ void jitune_checksum(const u8* data, u64 bytes, u64* sum) 
 
 extern "C" __global__ void jitune_decode(const void* data, u64 index, int type, double* number) {
   if (blockIdx.x == 0 && threadIdx.x == 0) *number = load(data, index, type);
+}
+
+// A clock of the whole GPU in nanoseconds. The stand-in driver of the tests has one of its own.
+#ifndef JITUNE_NANOSECONDS
+__device__ inline u64 nanoseconds() {
+  u64 now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+#define JITUNE_NANOSECONDS nanoseconds()
+#endif
+
+// SM cycles and nanoseconds over at least `span_ns`, from one tick of the timer to another: it may tick but once a
+// microsecond.
+extern "C" __global__ void jitune_clock(u64 span_ns, u64* cycles_and_ns) {
+  if (blockIdx.x != 0 || threadIdx.x != 0) return;
+  u64 before = JITUNE_NANOSECONDS, begin, end;
+  while ((begin = JITUNE_NANOSECONDS) == before) {
+  }
+  const long long first = clock64();
+  before = begin;
+  while ((end = JITUNE_NANOSECONDS) == before || end - begin < span_ns) before = end;
+  cycles_and_ns[0] = (u64)(clock64() - first);
+  cycles_and_ns[1] = end - begin;
 }
 
 // Keeps the GPU busy while the host enqueues what is to be timed.

@@ -29,9 +29,10 @@ class Utility {
   /// Fills a buffer or symbol as `arg` says (file excepted). Equal seeds give equal contents.
   gpu::Trouble fill(CUdeviceptr data, const space::ArgSpec& arg, uint64_t seed) const;
 
-  /// Adds to the Comparison at `result`. `skip` (bytes by element) may be 0.
+  /// Adds to the Comparison at `result`. `skip` (bytes by element) may be 0. A NaN that is still the `poison` never
+  /// equals another NaN.
   gpu::Trouble compare(CUdeviceptr got, CUdeviceptr expected, CUdeviceptr skip, const space::ArgSpec& arg,
-                       CUdeviceptr result) const;
+                       uint32_t poison, CUdeviceptr result) const;
 
   /// Counts, and marks if `skip` is not 0, the elements that kept two poisons in two runs.
   gpu::Trouble unwritten(CUdeviceptr first, CUdeviceptr second, const space::ArgSpec& arg, uint32_t first_poison,
@@ -47,8 +48,11 @@ class Utility {
 
   gpu::Trouble spin(int64_t cycles) const;
 
+  /// Writes SM cycles and nanoseconds of the same 10 us to the two words at `result`.
+  gpu::Trouble clock(CUdeviceptr result) const;
+
  private:
-  enum Kernel : uint8_t { kFill, kCompare, kUnwritten, kGuards, kChecksum, kDecode, kSpin, kKernels };
+  enum Kernel : uint8_t { kFill, kCompare, kUnwritten, kGuards, kChecksum, kDecode, kSpin, kClock, kKernels };
   gpu::Trouble run(Kernel kernel, uint64_t items, void** params) const;
 
   const gpu::Driver* driver_ = nullptr;

@@ -101,6 +101,10 @@ Settings read_settings(Options options) {
   if (!options.nvrtc.empty() && options.nvrtc.find('/') != std::string::npos) options.nvrtc = absolute(options.nvrtc);
   if (!options.worker.empty()) options.worker = absolute(options.worker);
   settings.worker_env = variable("JITUNE_WORKER", true);
+  if (const auto words = variable("JITUNE_MEASURE", false); !words.empty()) options.measure = words;
+  auto policy = measure::parse_policy(options.measure);
+  if (!policy) refuse("Options::measure or JITUNE_MEASURE", options.measure, policy.error());
+  settings.policy = *policy;
   settings.cuda_home = variable("CUDA_HOME", true);
   settings.cuda_path = variable("CUDA_PATH", true);
   auto meeting = variable("JITUNE_RUNTIME_DIR", true);

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "jitune/options.hpp"
+#include "measure/protocol.hpp"
 
 namespace jitune::runtime {
 
@@ -17,6 +18,7 @@ struct Settings {
   std::string runtime_directory;  ///< JITUNE_RUNTIME_DIR, else /tmp/jitune-UID; "" for `off`
   Log::Threshold threshold = Log::Threshold::warn;
   bool log_keys = false;
+  measure::Policy policy;  ///< JITUNE_MEASURE
 };
 
 /// Throws Error{bad_options} naming the variable or option, its value and the values that would do.

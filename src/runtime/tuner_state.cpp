@@ -33,6 +33,7 @@ tune::ServiceOptions service_options(const Settings& settings, Log& log) {
   options.compile_workers = settings.options.compile_workers;
   options.runtime_directory = settings.runtime_directory;
   options.compile_timeout = settings.options.compile_timeout;
+  options.policy = settings.policy;
   options.log = &log;
   return options;
 }

@@ -95,6 +95,7 @@ void close_study(Database& database, int64_t study, const StudyEnd& end, int64_t
 int64_t key_of_study(Database& database, int64_t study, std::string& key_sha256);          ///< 0: none
 void drop_losers_cubins(Database& database, int64_t study);                                ///< (t)
 std::vector<TrialRow> latest_trials(Database& database, const std::string& key_sha256);
+std::optional<StudyView> view_study(Database& database, int64_t study);
 std::vector<TrialRow> trials_of_study(Database& database, int64_t study);
 
 // listing.cpp

@@ -68,6 +68,10 @@ CREATE TABLE studies (                   -- one tuning run of one key by one pro
   pid           INTEGER NOT NULL,
   jitune        TEXT NOT NULL,           -- the library's version
   artifacts_before INTEGER NOT NULL,     -- artifact_ids up to this one were there when the study began
+  method        TEXT NOT NULL DEFAULT '',  -- how samples were taken: stream, graph x 32
+  compile_ms    REAL, wait_ms REAL, load_ms REAL, check_ms REAL, run_ms REAL, rematch_ms REAL,  -- what it cost
+  saved_ms      REAL,                    -- kernel time that early stop left out
+  drift         REAL,                    -- largest change of the GPU's speed seen: 0.02 is 2 %
   CHECK ((outcome IS NULL) = (ended_at IS NULL))
 ) STRICT;
 CREATE INDEX studies_by_key ON studies (key_id, started_at);
@@ -131,6 +135,7 @@ CREATE TABLE trials (                    -- one config tried for one key
   default_us    REAL,                    -- the default config's median in the same study
   shared_bytes  INTEGER NOT NULL,        -- dynamic shared memory
   wall_ms       REAL NOT NULL CHECK (wall_ms >= 0),  -- compile, run and overhead: what it cost
+  stop          TEXT NOT NULL DEFAULT '',  -- why sampling ended: agreed, count, time, lost
   error         TEXT NOT NULL DEFAULT '',
   at            INTEGER NOT NULL,
   -- SQLite stores NaN as NULL and a CHECK that is NULL passes, hence the coalesce.
@@ -252,7 +257,7 @@ SELECT t.study_id AS study, k.kernel, k.problem, c.params AS config, t.status, t
        CASE WHEN t.status = 'ok' AND t.default_us IS NOT NULL THEN printf('%.2fx', t.default_us / t.median_us)
             ELSE '' END AS speedup,
        a.regs, a.spill_bytes, round(t.shared_bytes / 1024.0, 1) AS shared_kib, round(100 * t.occupancy) AS occupancy_pct,
-       round(a.compile_ms, 1) AS compile_ms, round(t.wall_ms, 1) AS wall_ms, t.error
+       t.clock_mhz, t.stop, round(a.compile_ms, 1) AS compile_ms, round(t.wall_ms, 1) AS wall_ms, t.error
   FROM trials t JOIN keys k USING (key_id) JOIN configs c USING (config_id)
   LEFT JOIN artifacts a ON a.artifact_id = t.artifact_id
  ORDER BY t.study_id, t.status <> 'ok', t.status <> 'early_stopped', t.median_us;
@@ -272,7 +277,9 @@ SELECT s.study_id AS study, datetime(s.started_at, 'unixepoch') AS started_utc, 
        coalesce(sum(t.status = 'early_stopped'), 0) AS early,
        coalesce(sum(t.status NOT IN ('ok', 'early_stopped', 'skipped')), 0) AS failed,
        round(min(CASE WHEN t.status = 'ok' THEN t.median_us END), 2) AS best_us, round(max(t.default_us), 2) AS default_us,
-       s.ended_at - s.started_at AS took_s, s.device_name AS device, s.host, s.pid, s.note
+       s.ended_at - s.started_at AS took_s, s.method, round(s.compile_ms) AS compile_ms, round(s.wait_ms) AS wait_ms,
+       round(s.load_ms) AS load_ms, round(s.check_ms) AS check_ms, round(s.run_ms) AS run_ms,
+       round(s.saved_ms, 1) AS saved_ms, s.device_name AS device, s.host, s.pid, s.note
   FROM studies s JOIN keys k USING (key_id) LEFT JOIN trials t USING (study_id)
  GROUP BY s.study_id ORDER BY s.started_at DESC, s.study_id DESC;
 

@@ -54,6 +54,7 @@ class SqliteStore final : public Store {
   Result<std::vector<KeyRow>> list(const std::string& kernel) override;
   Result<std::vector<KeyRow>> find_keys(const std::string& prefix) override;
   Result<std::vector<TrialRow>> trials_of_study(int64_t study) override;
+  Result<std::optional<StudyView>> find_study(int64_t study) override;
   Result<std::vector<MissRow>> misses() override;
   Result<std::vector<CaptureRow>> captures() override;
   Result<CaptureRow> find_capture(int64_t capture) override;

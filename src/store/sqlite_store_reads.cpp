@@ -190,6 +190,16 @@ Result<std::vector<TrialRow>> SqliteStore::trials_of_study(int64_t study) {
   });
 }
 
+Result<std::optional<StudyView>> SqliteStore::find_study(int64_t study) {
+  return run(Wait::work, Access::read, [&](Database& database) {
+    const auto active = studies_.find(study);
+    std::optional<StudyView> found = view_study(database, active == studies_.end() ? study : active->second.id);
+    if (!found)
+      if (auto below = read_base([&](Database& base) { return view_study(base, study); })) found = std::move(*below);
+    return found;
+  });
+}
+
 Result<std::vector<MissRow>> SqliteStore::misses() {
   return read(
       Wait::work, [](Database& database) { return store::misses(database); },

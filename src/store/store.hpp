@@ -43,6 +43,7 @@ struct TrialRow {
   double default_us = 0;     ///< the default config's median in the same study; 0 when not known yet
   int64_t shared_bytes = 0;  ///< dynamic
   double wall_ms = 0;
+  std::string stop;  ///< why sampling ended: agreed, count, time, lost; "" when there was none
   std::string error;
   int64_t study = 0;  ///< filled on reading
 };
@@ -75,6 +76,26 @@ struct StudyRow {
 struct StudyEnd {
   std::string outcome;
   std::string note;
+  /// What it cost, in milliseconds of wall time on the study's thread unless said otherwise.
+  struct Costs {
+    std::string method;     ///< of its samples: stream, graph x 32
+    double compile_ms = 0;  ///< until the last artifact was there; overlaps the others
+    double wait_ms = 0;     ///< for the GPU's lock, worker and buffers
+    double load_ms = 0;     ///< modules
+    double check_ms = 0;    ///< runs over poison, comparisons
+    double run_ms = 0;      ///< warm-up and samples
+    double rematch_ms = 0;
+    double saved_ms = 0;  ///< kernel time that early stop left out, against the most samples of every config
+    double drift = 0;     ///< largest change of the GPU's speed that was seen, 0.02: 2 %
+  };
+  Costs costs = {};
+};
+
+/// A study as people look at it.
+struct StudyView {
+  StudyRow row;
+  StudyEnd end;  ///< outcome "": running, or died
+  int64_t started_at = 0, ended_at = 0;
 };
 
 /// A claim on a key. Only its holder may publish.
@@ -203,6 +224,7 @@ class Store {
   /// Keys whose sha256 starts with `prefix`.
   virtual Result<std::vector<KeyRow>> find_keys(const std::string& prefix) = 0;
   virtual Result<std::vector<TrialRow>> trials_of_study(int64_t study) = 0;
+  virtual Result<std::optional<StudyView>> find_study(int64_t study) = 0;
   virtual Result<std::vector<MissRow>> misses() = 0;
   virtual Result<std::vector<CaptureRow>> captures() = 0;
   virtual Result<CaptureRow> find_capture(int64_t capture) = 0;

@@ -14,7 +14,8 @@ std::optional<double> known(double value) {
 const char* const kTrialColumns =
     "c.params, t.build_sha256, t.status, t.samples, t.min_us, t.median_us, t.mean_us, t.stddev_us, t.max_us, "
     "t.first_us, "
-    "t.clock_mhz, t.occupancy, t.default_us, t.shared_bytes, t.wall_ms, t.error, t.study_id";
+    "t.clock_mhz, t.occupancy, t.default_us, t.shared_bytes, t.wall_ms, t.stop, t.error, "
+    "t.study_id";
 
 TrialRow read_trial(Statement& row) {
   TrialRow trial;
@@ -33,6 +34,7 @@ TrialRow read_trial(Statement& row) {
   trial.default_us = row.real();
   trial.shared_bytes = row.integer();
   trial.wall_ms = row.real();
+  trial.stop = row.text();
   trial.error = row.text();
   trial.study = row.integer();
   return trial;
@@ -60,21 +62,55 @@ void insert_trial(Database& database, int64_t study, const TrialRow& trial, int6
       .prepare(
           "INSERT INTO trials (key_id, study_id, config_id, artifact_id, build_sha256, status, samples, min_us, "
           "median_us, mean_us, stddev_us, max_us, first_us, clock_mhz, occupancy, default_us, shared_bytes, wall_ms, "
-          "error, at) VALUES ((SELECT key_id FROM studies WHERE study_id = ?1), ?1, ?2, "
+          "stop, error, at) VALUES ((SELECT key_id FROM studies WHERE study_id = ?1), ?1, ?2, "
           "(SELECT artifact_id FROM artifacts WHERE build_sha256 = ?3), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
           "?13, "
-          "?14, ?15, ?16, ?17, ?18)")
+          "?14, ?15, ?16, ?17, ?18, ?19)")
       .bind(study, ensure_config(database, trial.config), trial.build_sha256, trial.status, trial.samples,
             time(trial.min_us), time(trial.median_us), time(trial.mean_us), time(trial.stddev_us), time(trial.max_us),
             known(trial.first_us), trial.clock_mhz, known(trial.occupancy), known(trial.default_us), trial.shared_bytes,
-            trial.wall_ms, clean_text(trial.error), now)
+            trial.wall_ms, clean_text(trial.stop), clean_text(trial.error), now)
       .run();
 }
 
 void close_study(Database& database, int64_t study, const StudyEnd& end, int64_t now) {
-  database.prepare("UPDATE studies SET ended_at = max(started_at, ?), outcome = ?, note = ? WHERE study_id = ?")
-      .bind(now, end.outcome, clean_text(end.note), study)
+  const StudyEnd::Costs& costs = end.costs;
+  database
+      .prepare(
+          "UPDATE studies SET ended_at = max(started_at, ?), outcome = ?, note = ?, method = ?, compile_ms = ?, "
+          "wait_ms = ?, load_ms = ?, check_ms = ?, run_ms = ?, rematch_ms = ?, saved_ms = ?, drift = ? "
+          "WHERE study_id = ?")
+      .bind(now, end.outcome, clean_text(end.note), clean_text(costs.method), costs.compile_ms, costs.wait_ms,
+            costs.load_ms, costs.check_ms, costs.run_ms, costs.rematch_ms, costs.saved_ms, costs.drift, study)
       .run();
+}
+
+std::optional<StudyView> view_study(Database& database, int64_t study) {
+  Statement row = database.prepare(
+      "SELECT strategy, seed, budget_ms, space, default_config, device_name, device_uuid, driver, "
+      "coalesce(outcome, ''), note, method, compile_ms, wait_ms, load_ms, check_ms, run_ms, rematch_ms, saved_ms, "
+      "drift, started_at, coalesce(ended_at, 0) FROM studies WHERE study_id = ?");
+  if (!row.bind(study).next()) return std::nullopt;
+  StudyView view;
+  view.row.study = study;
+  view.row.strategy = row.text();
+  view.row.seed = static_cast<uint64_t>(row.integer());
+  view.row.budget_ms = row.integer();
+  view.row.space = row.text();
+  view.row.default_config = row.text();
+  view.row.device.name = row.text();
+  view.row.device.uuid = row.text();
+  view.row.device.driver = row.text();
+  view.end.outcome = row.text();
+  view.end.note = row.text();
+  StudyEnd::Costs& costs = view.end.costs;
+  costs.method = row.text();
+  for (double* ms : {&costs.compile_ms, &costs.wait_ms, &costs.load_ms, &costs.check_ms, &costs.run_ms,
+                     &costs.rematch_ms, &costs.saved_ms, &costs.drift})
+    *ms = row.real();
+  view.started_at = row.integer();
+  view.ended_at = row.integer();
+  return view;
 }
 
 int64_t key_of_study(Database& database, int64_t study, std::string& key_sha256) {

@@ -11,10 +11,21 @@
 
 namespace jitune::tune {
 
-Result<UniqueFd> lock_device(const std::string& uuid, Clock::time_point deadline) {
+std::string device_lock_path(const std::string& uuid) {
   std::string path = "/tmp/jitune-";
   for (const char c : uuid) path += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' ? c : '_';
-  path += ".lock";
+  return path + ".lock";
+}
+
+bool is_device_locked(const std::string& uuid) {
+  const UniqueFd fd(::open(device_lock_path(uuid).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd) return false;
+  // A shared lock, let go of at once: two who look do not see each other.
+  return ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+Result<UniqueFd> lock_device(const std::string& uuid, Clock::time_point deadline) {
+  const std::string path = device_lock_path(uuid);
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   // A lock file that another user made is still good to lock, even where it can't be written.
   if (!fd && errno == EACCES) fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));

@@ -8,6 +8,12 @@
 
 namespace jitune::tune {
 
+/// Whether some process measures on this GPU right now. Takes nothing and waits for nobody.
+bool is_device_locked(const std::string& uuid);
+
+/// The lock's file.
+std::string device_lock_path(const std::string& uuid);
+
 /// Takes the right to measure on one GPU of this machine: an flock on a file in /tmp named by the device's UUID
 /// (not in $TMPDIR: all processes of the machine must meet in one place). Waits until `deadline`, polling every 20 ms;
 /// the failure names the file and says that another process measures. Let go by closing the descriptor, which the death

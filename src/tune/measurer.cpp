@@ -20,12 +20,19 @@ measure::TrialReply failed(measure::TrialStatus status, std::string error, doubl
   return reply;
 }
 
+/// Of a config that no worker could be found for.
+measure::TrialReply not_run(const std::string& why) {
+  measure::TrialReply reply = failed(measure::TrialStatus::run_crash, why, 0);
+  reply.not_run = true;
+  return reply;
+}
+
 }  // namespace
 
 Measurer::Measurer(Options options) : options_(std::move(options)) {
   pool::PoolOptions pool;
   pool.program.path = options_.worker;
-  pool.program.args = {"measure"};
+  pool.program.args = {"measure", "--device=" + options_.device_uuid};
   pool.program.environment = pool::worker_environment(true);
   pool.width = 1;
   pool.max_requests_per_worker = 1 << 30;      // it must live through a study
@@ -59,6 +66,8 @@ Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point d
   reference_.reset();
   ready_ = false;
   usable_ = true;
+  device_lost_ = false;
+  setup_error_.clear();
   const pool::Reply reply = pool_->call(measure::to_json(setup_), kSetupLimit);
   if (reply.outcome != pool::Outcome::ok) {
     begun.error = "the measuring worker failed while it was set up: " + reply.detail;
@@ -87,12 +96,16 @@ bool Measurer::ensure_ready() {
                                                    : Result<measure::SetupReply>(Failure{reply.detail});
   if (!answer || !answer->ok) {
     usable_ = false;
+    device_lost_ = !(answer && answer->out_of_memory);
     setup_error_ = "a fresh measuring worker could not be set up: " + (answer ? answer->error : answer.error());
     return false;
   }
   ready_ = true;
   if (!reference_) return true;
-  const auto again = run({*reference_, true, std::numeric_limits<double>::infinity()}, kReferenceLimit);
+  measure::TrialRequest request;
+  request.candidate = *reference_;
+  request.reference = true;
+  const auto again = run(request, kReferenceLimit);
   if (again.status == measure::TrialStatus::ok) return true;
   usable_ = false;
   setup_error_ = "the reference config ran before but failed on a fresh worker: " + again.error;
@@ -107,6 +120,12 @@ measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chr
       if (answer->context_lost) {
         ready_ = false;
         usable_ = pool_->restart() && usable_;
+      }
+      if (answer->device_lost) {
+        usable_ = false;
+        device_lost_ = true;
+        setup_error_ = "the GPU failed: " + answer->error;
+        answer->not_run = true;  // it says nothing of the config
       }
       return std::move(*answer);
     }
@@ -128,27 +147,37 @@ measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chr
 
 measure::TrialReply Measurer::set_reference(const measure::Candidate& candidate, std::chrono::milliseconds limit) {
   reference_.reset();
-  if (!ensure_ready()) return failed(measure::TrialStatus::run_crash, setup_error_, 0);
-  auto reply = run({candidate, true, std::numeric_limits<double>::infinity()}, limit);
+  if (!ensure_ready()) return not_run(setup_error_);
+  measure::TrialRequest request;
+  request.candidate = candidate;
+  request.reference = true;
+  auto reply = run(request, limit);
   if (reply.status == measure::TrialStatus::ok) reference_ = candidate;
+  if (!reply.samples_us.empty()) pin_method(reply);
   return reply;
 }
 
-measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double bound_us,
-                                    std::chrono::milliseconds limit) {
-  if (!ensure_ready()) return failed(measure::TrialStatus::run_crash, setup_error_, 0);
-  return run({candidate, false, bound_us}, limit);
+/// A fresh worker must go on as the first one began, or its times would not be comparable.
+void Measurer::pin_method(const measure::TrialReply& reply) {
+  setup_.policy.method = reply.method;
+  setup_.launches = reply.launches;
 }
 
-measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidates, int rounds,
-                                        std::chrono::milliseconds limit) {
+measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
+                                    std::chrono::milliseconds limit) {
+  if (!ensure_ready()) return not_run(setup_error_);
+  return run({candidate, false, bound_us, std::move(margins)}, limit);
+}
+
+measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidates, std::chrono::milliseconds limit) {
   measure::RematchReply failed_reply;
   if (!ensure_ready()) {
     failed_reply.error = setup_error_;
     return failed_reply;
   }
-  const pool::Reply reply =
-      pool_->call(measure::to_json(measure::RematchRequest{std::move(candidates), rounds}), limit);
+  measure::RematchRequest request;
+  request.candidates = std::move(candidates);
+  const pool::Reply reply = pool_->call(measure::to_json(request), limit);
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::rematch_reply_from_json(reply.message);
     if (answer) {

@@ -41,9 +41,10 @@ class Measurer {
   /// Runs a candidate and, if it is good, makes its outputs what later ones are compared with.
   measure::TrialReply set_reference(const measure::Candidate& candidate, std::chrono::milliseconds limit);
 
-  measure::TrialReply trial(const measure::Candidate& candidate, double bound_us, std::chrono::milliseconds limit);
-  measure::RematchReply rematch(std::vector<measure::Candidate> candidates, int rounds,
-                                std::chrono::milliseconds limit);
+  /// `margins`: how far behind `bound_us` it may be after sample 1, 2, ...; empty: it is sampled to the end.
+  measure::TrialReply trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
+                            std::chrono::milliseconds limit);
+  measure::RematchReply rematch(std::vector<measure::Candidate> candidates, std::chrono::milliseconds limit);
   Result<space::KernelFacts> facts(const measure::FactsRequest& request);
 
   /// Ends the study: lets go of the GPU and, unless the worker is kept, frees its memory by ending it.
@@ -53,10 +54,13 @@ class Measurer {
 
   /// False after a worker could not be killed or set up again: the study must end.
   bool usable() const { return usable_; }
+  /// The GPU itself failed: what was measured on it is not to be published.
+  bool device_lost() const { return device_lost_; }
   const std::string& trouble() const { return setup_error_; }  ///< why not
 
  private:
   bool ensure_ready();
+  void pin_method(const measure::TrialReply& reply);
   measure::TrialReply run(const measure::TrialRequest& request, std::chrono::milliseconds limit);
 
   Options options_;
@@ -68,6 +72,7 @@ class Measurer {
   std::optional<measure::Candidate> reference_;
   bool ready_ = false;
   bool usable_ = true;
+  bool device_lost_ = false;
   std::string setup_error_;
 };
 

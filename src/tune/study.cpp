@@ -10,6 +10,7 @@ namespace {
 
 using measure::TrialStatus;
 
+constexpr double kManyConfigs = 2000;  // more are hardly tried in one study
 constexpr double kExploreShare = 0.9;  // of the budget; the rest is for the rematch
 constexpr space::KernelFacts kAnyFacts{1, 0, 0, 1};
 constexpr std::chrono::milliseconds kLeaseWithoutBudget{600'000};
@@ -93,6 +94,13 @@ bool Study::prepare() {
   read_history();
   if (auto ready = prepare_search(); !ready) return fail("error", ready.error());
 
+  const measure::Policy& policy = services_.options().policy;
+  early_stop_.emplace(measure::EarlyStop::Rules{
+      .fixed = policy.margins,
+      .lost_best = policy.lost_best,
+      .looks = policy.max_samples,
+      .configs =
+          strategy_->total() > 0 ? std::min(static_cast<double>(strategy_->total()), kManyConfigs) : kManyConfigs});
   // Making a precompiled header delays one result by about a half. It is the default config's only where there is no
   // other worker to do it, for everything waits for that.
   const bool many = instance_.space().list(4).size() == 4;
@@ -193,6 +201,7 @@ bool Study::measure_default() {
   const auto wait_until = request_.budget.count() > 0 ? explore_until_ : Clock::now() + std::chrono::minutes(10);
   const auto begun = measurer_->begin(*setup, wait_until);
   outcome_.measure_ms += ms_since(started);
+  outcome_.costs.wait_ms += ms_since(started);
   if (!begun.ok) return fail(begun.out_of_memory ? "out_of_memory" : "error", begun.error);
   measuring_ = true;
   if (standard) handle(std::move(*standard));
@@ -248,6 +257,7 @@ void Study::explore() {
     }
   }
   rest_.reset();  // cancels what is still being compiled
+  if (outcome_.outcome.empty() || outcome_.outcome == "budget") give_second_chances();
   if (!measurer_->usable() && outcome_.outcome.empty()) {
     outcome_.outcome = "error";
     outcome_.note = measurer_->trouble();

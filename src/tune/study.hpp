@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/early_stop.hpp"
 #include "measure/samples.hpp"
 #include "search/strategy.hpp"
 #include "tune/compiler.hpp"
@@ -46,7 +47,7 @@ class Study {
   struct Good {
     Compiled compiled;
     measure::Candidate candidate;
-    double median_us = 0;
+    double median_us = 0;   ///< at the GPU's speed when the study began
     bool verified = false;  ///< ran in this study, so its time and result are of today
   };
 
@@ -59,15 +60,20 @@ class Study {
   Result<std::vector<space::ArgSpec>> args_of(const space::Config& config, const space::KernelFacts& facts) const;
   void read_history();
   Result<void> prepare_search();
-  void tell_search(const store::TrialRow& row);
+  /// `drift`: how much slower the GPU was at that trial than when the study began.
+  void tell_search(const store::TrialRow& row, double drift);
   size_t trials_left() const;
   void refill();
   void handle(Compiled compiled);
   void run(Compiled compiled);
   void note_reply(Compiled compiled, measure::Candidate candidate, const measure::TrialReply& reply);
-  void add_row(store::TrialRow row);
+  void add_row(store::TrialRow row, double drift = 1);
   void report();
   std::chrono::milliseconds run_limit() const;
+  void follow_drift();
+  void note_costs(const measure::TrialReply& reply);
+  void note_seen(const space::Config& config, measure::TrialStatus status, const measure::Summary& summary);
+  void give_second_chances();
   std::vector<size_t> finalists();
   void add_old_finalists();
   store::WinnerRow winner_row(const Good& good, double median_us, double default_us) const;
@@ -97,6 +103,16 @@ class Study {
   double best_us_ = 0;
   double default_us_ = 0;
   std::string best_config_;
+  // Early stop and drift.
+  std::optional<measure::EarlyStop> early_stop_;
+  measure::DriftMonitor drift_;
+  size_t anchor_ = 0;  // index in good_: the incumbent, whose time tells the GPU's speed
+  int best_samples_ = 0;
+  int trials_since_anchor_ = 0;
+  double measured_ms_ = 0;  // since the anchor was timed
+  int launches_ = 1;        // of a sample
+  std::vector<std::pair<space::Config, measure::SeenTrial>> seen_;
+  std::map<std::string, int> value_ids_;
   int compilations_before_ = 0;
   bool space_used_up_ = false;
   bool no_workers_ = false;  // a config could not be given to any compile worker

@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "measure/duel.hpp"
 #include "tune/study.hpp"
 
 namespace jitune::tune {
 namespace {
 
-constexpr int kRematchRounds = 9;
+constexpr int kRematchRounds = 25;  // at most, those that do not count included
 constexpr size_t kMaxFinalists = 8;
 constexpr double kFinalistMargin = 1.03;  // finalists are within 3 % of the best
 
@@ -64,7 +65,7 @@ store::WinnerRow Study::winner_row(const Good& good, double median_us, double de
 
 void Study::rematch() {
   if (measurer_->usable() && outcome_.outcome != "cancelled") add_old_finalists();
-  if (good_.empty()) return;
+  if (good_.empty() || measurer_->device_lost()) return;  // times of a GPU that failed are not published
   const auto chosen = finalists();
   std::vector<std::vector<double>> series;
   int default_index = -1;
@@ -77,11 +78,16 @@ void Study::rematch() {
   if (chosen.size() > 1 && measurer_->usable()) {
     std::vector<measure::Candidate> candidates;
     for (const size_t index : chosen) candidates.push_back(good_[index].candidate);
-    const auto limit =
-        std::chrono::milliseconds(static_cast<int64_t>(std::max(5000.0, 20 * kRematchRounds * round_us / 1000)));
+    const auto limit = std::chrono::milliseconds(
+        static_cast<int64_t>(std::max(5000.0, 20 * kRematchRounds * launches_ * round_us / 1000)));
     const auto started = Clock::now();
-    auto reply = measurer_->rematch(std::move(candidates), kRematchRounds, limit);
+    auto reply = measurer_->rematch(std::move(candidates), limit);
     outcome_.measure_ms += ms_since(started);
+    outcome_.costs.rematch_ms += ms_since(started);
+    if (reply.discarded > 0)
+      services_.log().info("rounds_discarded", instance_.model().name(),
+                           std::to_string(reply.discarded) +
+                               " rounds of the rematch were repeated: the GPU's clock or speed changed within them");
     if (reply.ok && reply.samples_us.size() == chosen.size())
       series = std::move(reply.samples_us);
     else
@@ -99,6 +105,8 @@ void Study::rematch() {
 }
 
 void Study::publish() {
+  outcome_.costs.compile_ms = outcome_.compile_ms;
+  outcome_.costs.drift = drift_.worst();
   outcome_.compilations = compiler_->compilations() - compilations_before_;
   if (outcome_.outcome.empty()) {
     outcome_.outcome = "no_valid_config";
@@ -106,7 +114,8 @@ void Study::publish() {
       outcome_.note =
           outcome_.trials == 0 ? "no config satisfies the constraints" : "every config that was tried failed";
   }
-  auto end = services_.store().end_study(study_, lease_, {outcome_.outcome, outcome_.note}, outcome_.winner);
+  auto end =
+      services_.store().end_study(study_, lease_, {outcome_.outcome, outcome_.note, outcome_.costs}, outcome_.winner);
   if (!end) {
     services_.log().warning("store_write", instance_.model().name(),
                             "the study's end could not be stored: " + end.error(), request_.key.sha256);

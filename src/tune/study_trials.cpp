@@ -90,7 +90,7 @@ void Study::handle(Compiled compiled) {
 
 std::chrono::milliseconds Study::run_limit() const {
   if (best_us_ <= 0) return kFirstRunLimit;
-  const double samples = services_.options().policy.max_samples;
+  const double samples = services_.options().policy.max_samples * launches_;
   return std::chrono::milliseconds(static_cast<int64_t>(std::max(1000.0, 20 * samples * best_us_ / 1000)));
 }
 
@@ -104,6 +104,7 @@ void Study::run(Compiled compiled) {
     add_row(std::move(row));
     return;
   }
+  follow_drift();
   const auto started = Clock::now();
   auto candidate = make_candidate(compiled);
   if (!candidate) {
@@ -113,10 +114,14 @@ void Study::run(Compiled compiled) {
     add_row(std::move(row));
     return;
   }
-  const double bound = best_us_ > 0 ? best_us_ : std::numeric_limits<double>::infinity();
-  const auto reply = has_reference_ ? measurer_->trial(*candidate, bound, run_limit())
-                                    : measurer_->set_reference(*candidate, kFirstRunLimit);
+  const double bound = best_us_ > 0 ? best_us_ * drift_.factor() : std::numeric_limits<double>::infinity();
+  const auto reply = has_reference_
+                         ? measurer_->trial(*candidate, bound, early_stop_->margins(best_samples_), run_limit())
+                         : measurer_->set_reference(*candidate, kFirstRunLimit);
   outcome_.measure_ms += ms_since(started);
+  measured_ms_ += ms_since(started);
+  note_costs(reply);
+  if (reply.not_run) return;  // explore() sees that there is no worker any more
   if (is_violent(reply.status) && measurer_->usable())
     (void)store.record_failure(compiled.job.build.sha256, request_.key.problem, measure::to_string(reply.status),
                                reply.error);
@@ -133,6 +138,7 @@ void Study::note_reply(Compiled compiled, measure::Candidate candidate, const me
     error = "every sample was zero, negative or not a number";
   }
   row.status = measure::to_string(status);
+  row.stop = reply.stop;
   row.error = error;
   row.samples = summary.samples;
   row.min_us = summary.min_us;
@@ -148,24 +154,33 @@ void Study::note_reply(Compiled compiled, measure::Candidate candidate, const me
     row.occupancy =
         std::min(1.0, static_cast<double>(candidate.geometry.threads()) * reply.facts.max_blocks_per_sm / threads);
 
+  if (status == TrialStatus::ok || status == TrialStatus::early_stopped) early_stop_->note(reply.samples_us);
   const bool is_default = default_config_ && compiled.job.config == *default_config_;
+  const double drift = drift_.factor();
+  const double us = summary.median_us / drift;  // comparable with the others of this study
+  note_seen(compiled.job.config, status, summary);
   if (status == TrialStatus::ok) {
     has_reference_ = true;
     if (is_default) {
-      default_us_ = summary.median_us;
+      default_us_ = us;
       default_good_ = good_.size();
     }
-    if (best_us_ <= 0 || summary.median_us < best_us_) {
-      best_us_ = summary.median_us;
+    if (best_us_ <= 0 || us < best_us_) {
+      best_us_ = us;
+      best_samples_ = summary.samples;
       best_config_ = space::short_text(compiled.job.config);
+      anchor_ = good_.size();
+      drift_.set_anchor(summary.median_us);
+      trials_since_anchor_ = 0;
+      measured_ms_ = 0;
     }
-    good_.push_back({std::move(compiled), std::move(candidate), summary.median_us, true});
+    good_.push_back({std::move(compiled), std::move(candidate), us, true});
   }
   row.default_us = default_us_;
-  add_row(std::move(row));
+  add_row(std::move(row), drift);
 }
 
-void Study::add_row(store::TrialRow row) {
+void Study::add_row(store::TrialRow row, double drift) {
   ++outcome_.trials;
   if (row.status == "ok")
     ++outcome_.ok;
@@ -174,7 +189,7 @@ void Study::add_row(store::TrialRow row) {
   else
     ++outcome_.failed;
   row.study = study_;
-  tell_search(row);
+  tell_search(row, drift);
   if (auto added = services_.store().add_trial(study_, lease_, row); !added)
     services_.log().warning("store_write", instance_.model().name(), "a trial could not be stored: " + added.error(),
                             request_.key.sha256);

@@ -64,8 +64,9 @@ struct Outcome {
   int trials = 0, ok = 0, failed = 0, early_stopped = 0;
   int compilations = 0;  ///< that really went to NVRTC
   double wall_ms = 0;
-  double compile_ms = 0;  ///< from the start until the last artifact was there
-  double measure_ms = 0;  ///< spent waiting for the measuring worker
+  double compile_ms = 0;         ///< from the start until the last artifact was there
+  double measure_ms = 0;         ///< spent waiting for the measuring worker
+  store::StudyEnd::Costs costs;  ///< what that was spent on
 };
 
 /// Tunes one key: the whole flow, readable from top to bottom in tune.cpp. Blocks for at most budget plus one deadline.

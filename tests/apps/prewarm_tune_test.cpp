@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "base/json.hpp"
 #include "run_prewarm.hpp"
@@ -106,13 +107,50 @@ TEST_CASE("tune finds the fastest config and stores it, and the next run finds i
   CHECK(contains(show.out, "winner  BLOCK=128 ITEMS=2"));
   CHECK(contains(show.out, "8 trials on Fake H200"));
   CHECK(contains(show.out, "registers"));
+  CHECK(contains(show.out, "samples by stream"));
+  CHECK(contains(show.out, "of kernel time; the GPU's speed changed by"));
+  CHECK(contains(show.out, "1980 MHz"));
+  CHECK(contains(show.out, "agreed"));
+  CHECK(contains(show.out, "lost"));
   const Json trials = Json::parse(prewarm(home.path(), "show --json --database x.db " + prefix).out).at("trials");
   REQUIRE(trials.size() == 8);
+  CHECK(trials.at(0).at("stop") == "agreed");
+  CHECK(trials.at(0).at("occupancy").get<double>() > 0);
+  const Json study = Json::parse(prewarm(home.path(), "show --json --database x.db " + prefix).out).at("study");
+  CHECK(study.at("outcome") == "won");
+  CHECK(study.at("saved_ms").get<double>() > 0);
+  CHECK(study.at("run_ms").get<double>() > 0);
+  const ProgramResult dump = prewarm(home.path(), "dump --database x.db --output out " + prefix);
+  INFO(dump.out);
+  CHECK(dump.exit_code == 0);
+  CHECK(content(home / "out/kernel.cu") == content(home / "scale.cu"));
+  CHECK(content(home / "out/winner.cubin").substr(1, 3) == "ELF");
+  CHECK(contains(dump.out, "--kernel-name scale --launch-count 1"));
   CHECK(trials.at(0).at("config") == Json{{"BLOCK", 128}, {"ITEMS", 2}});
   CHECK(trials.at(0).at("registers").get<int>() > 0);
   CHECK(contains(prewarm(home.path(), "list --database x.db").out, "BLOCK=128 ITEMS=2"));
   CHECK(contains(prewarm(home.path(), "list --kernel other --database x.db").out,
                  "nothing is tuned yet of kernel 'other'"));
+}
+
+TEST_CASE("the policy of measuring is part of the key") {
+  if (!has_nvrtc()) return;
+  TempDir home;
+  write_kernel(home.path());
+  const std::string gpu = fake_gpu(home.path(), kTimes);
+  std::set<std::string> keys;
+  for (const std::string option : {"", " --l2 hot", " --method graph", " --skip-check", " --fixed-time 1ms"}) {
+    const ProgramResult result = prewarm(home.path(), kTune + " --json" + option, gpu);
+    INFO(result.err);
+    CHECK(result.exit_code == 0);
+    const Json tuned = Json::parse(result.out).at("results").at(0);
+    CHECK(tuned.at("outcome") == "won");
+    keys.insert(tuned.at("key").get<std::string>());
+  }
+  CHECK(keys.size() == 5);
+  const ProgramResult same = prewarm(home.path(), kTune + " --json", gpu + " JITUNE_MEASURE=hot");
+  CHECK(Json::parse(same.out).at("results").at(0).at("outcome") == "answered");
+  CHECK(contains(prewarm(home.path(), "list --json --database x.db").out, "unchecked"));
 }
 
 TEST_CASE("a config that writes astray and one that does not compile cost only themselves") {

@@ -76,6 +76,8 @@ CUresult cuInit(unsigned) {
     state().spec = spec_from_environment();
     load_plugins();
   }
+  if (!state().spec.lost_file.empty() && ::access(state().spec.lost_file.c_str(), F_OK) == 0)
+    return CUDA_ERROR_NO_DEVICE;
   if (state().spec.init != 0) return static_cast<CUresult>(state().spec.init);
   if (state().spec.devices.empty()) return CUDA_ERROR_NO_DEVICE;
   state().initialised = true;
@@ -86,6 +88,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const std::lock_guard lock(state().mutex);
   if (const CUresult bad = ready(); bad != CUDA_SUCCESS) return bad;
   if (device < 0 || static_cast<size_t>(device) >= state().spec.devices.size()) return CUDA_ERROR_INVALID_DEVICE;
+  if (const int mode = state().spec.devices[static_cast<size_t>(device)].compute_mode; mode == 2 || mode == 3)
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
   *context = reinterpret_cast<CUcontext>(&primary(device));
   return CUDA_SUCCESS;
 }

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "state.hpp"
 
@@ -93,6 +94,10 @@ int attribute(const Device& device, CUdevice_attribute which) {
       return device.memory_clock_mhz * 1000;
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
       return 1;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+      return device.compute_mode;
+    case static_cast<CUdevice_attribute>(133):  // MPS_ENABLED, from CUDA 12.4 on
+      return device.mps ? 1 : 0;
     default:
       return 0;
   }
@@ -368,6 +373,49 @@ CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   std::swap(*mode, capture_mode);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream, CUstreamCaptureMode) {
+  const std::lock_guard lock(state().mutex);
+  if (const CUresult bad = in_context(); bad != CUDA_SUCCESS) return bad;
+  if (state().recording != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  state().recording = new Graph;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream, CUgraph* graph) {
+  const std::lock_guard lock(state().mutex);
+  if (const CUresult bad = in_context(); bad != CUDA_SUCCESS) return bad;
+  if (state().recording == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  *graph = reinterpret_cast<CUgraph>(std::exchange(state().recording, nullptr));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, unsigned long long) {
+  const std::lock_guard lock(state().mutex);
+  if (const CUresult bad = in_context(); bad != CUDA_SUCCESS) return bad;
+  *exec = reinterpret_cast<CUgraphExec>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream) {
+  const std::lock_guard lock(state().mutex);
+  if (const CUresult bad = in_context(); bad != CUDA_SUCCESS) return bad;
+  for (const RecordedLaunch& one : reinterpret_cast<Graph*>(exec)->launches)
+    if (const CUresult bad = launch(*one.function, one.grid, one.block, one.shared_bytes, one.params);
+        bad != CUDA_SUCCESS)
+      return bad;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  delete reinterpret_cast<Graph*>(exec);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+  delete reinterpret_cast<Graph*>(graph);
   return CUDA_SUCCESS;
 }
 

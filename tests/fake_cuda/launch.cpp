@@ -120,6 +120,13 @@ CUresult refusal(const Function& function, const Rule& rule, const std::array<un
 
 }  // namespace
 
+int next_clock_mhz() {
+  const auto& clocks = state().spec.devices[static_cast<size_t>(current_device())].busy_clocks_mhz;
+  const uint64_t turn = state().clock_readings++;
+  if (clocks.empty()) return state().spec.devices[static_cast<size_t>(current_device())].clock_mhz;
+  return clocks[std::min<size_t>(turn, clocks.size() - 1)];
+}
+
 int occupancy(const Function& function, int threads, size_t shared_bytes) {
   const Rule& rule = find_rule(state().spec, function.demangled);
   const int regs = std::max(1, rule.regs);
@@ -131,6 +138,11 @@ int occupancy(const Function& function, int threads, size_t shared_bytes) {
 CUresult launch(Function& function, const std::array<unsigned, 3>& grid, const std::array<unsigned, 3>& block,
                 unsigned shared_bytes, void** params) {
   State& driver = state();
+  if (driver.recording != nullptr) {
+    const CUresult bad = refusal(function, find_rule(driver.spec, function.demangled), grid, block, shared_bytes);
+    if (bad == CUDA_SUCCESS) driver.recording->launches.push_back({&function, grid, block, shared_bytes, params});
+    return bad;
+  }
   if (run_utility(function.symbol, params)) {
     driver.now_us += 5;
     return CUDA_SUCCESS;
@@ -155,6 +167,10 @@ CUresult launch(Function& function, const std::array<unsigned, 3>& grid, const s
   if (fault != Fault::zero_time) driver.now_us += us;
   if (driver.spec.real_time) ::usleep(static_cast<unsigned>(us));
   if (fault == Fault::hang) driver.hung = true;
+  if (fault == Fault::device_lost) {
+    driver.sticky = CUDA_ERROR_ECC_UNCORRECTABLE;
+    if (FILE* mark = std::fopen(driver.spec.lost_file.c_str(), "we"); mark != nullptr) std::fclose(mark);
+  }
   if (fault == Fault::illegal_address) driver.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
   if (driver.hung || driver.sticky != CUDA_SUCCESS) return CUDA_SUCCESS;  // the next wait tells
 

@@ -23,7 +23,8 @@ Fault parse_fault(const std::string& word) {
                                                   {"out_of_bounds", Fault::out_of_bounds},
                                                   {"before_bounds", Fault::before_bounds},
                                                   {"input", Fault::input},
-                                                  {"zero_time", Fault::zero_time}};
+                                                  {"zero_time", Fault::zero_time},
+                                                  {"device_lost", Fault::device_lost}};
   const auto found = words.find(word);
   if (found == words.end()) throw std::runtime_error("no such fault: " + word);
   return found->second;
@@ -43,6 +44,9 @@ Device parse_device(const Json& json) {
   device.clock_mhz = json.value("clock_mhz", device.clock_mhz);
   device.memory_clock_mhz = json.value("memory_clock_mhz", device.memory_clock_mhz);
   device.ipc = json.value("ipc", device.ipc);
+  device.compute_mode = json.value("compute_mode", device.compute_mode);
+  device.mps = json.value("mps", device.mps);
+  device.busy_clocks_mhz = json.value("busy_clocks_mhz", device.busy_clocks_mhz);
   return device;
 }
 
@@ -72,6 +76,7 @@ Spec parse_spec(const std::string& text) {
   spec.init = json.value("init", 0);
   spec.real_time = json.value("real_time", false);
   spec.log = json.value("log", std::string());
+  spec.lost_file = json.value("lost_file", std::string());
   spec.plugins = json.value("plugins", spec.plugins);
   if (const auto devices = json.find("devices"); devices != json.end())
     for (const Json& device : *devices) spec.devices.push_back(parse_device(device));

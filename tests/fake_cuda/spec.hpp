@@ -18,7 +18,10 @@ struct Device {
   int smem_optin_bytes = 232448;
   int clock_mhz = 1980;
   int memory_clock_mhz = 2619;
+  std::vector<int> busy_clocks_mhz;  // what reading the SM clock finds, in turn, then the last one; empty: clock_mhz
   bool ipc = true;
+  int compute_mode = 0;  // CUcomputemode; 2 and 3: no context is to be had, as if another process held it
+  bool mps = false;
 };
 
 enum class Fault : uint8_t {
@@ -33,6 +36,7 @@ enum class Fault : uint8_t {
   before_bounds,
   input,
   zero_time,
+  device_lost,
 };
 
 /// How long a kernel takes and what goes wrong with it.
@@ -57,6 +61,7 @@ struct Spec {
   std::vector<Device> devices;
   bool real_time = false;
   std::string log;
+  std::string lost_file;  // while it is there, no process finds a GPU; the fault device_lost makes it
   std::vector<std::string> plugins;
   std::vector<Rule> rules;  // the last one matches everything
 };

@@ -30,6 +30,16 @@ struct Function {
   bool large_clusters = false;
   uint64_t launches = 0;
 };
+/// A launch that was captured. The parameters stay the caller's.
+struct RecordedLaunch {
+  Function* function = nullptr;
+  std::array<unsigned, 3> grid{}, block{};
+  unsigned shared_bytes = 0;
+  void** params = nullptr;
+};
+struct Graph {
+  std::vector<RecordedLaunch> launches;
+};
 struct Module {
   std::map<std::string, std::unique_ptr<Function>> functions;
   std::map<std::string, Variable> variables;
@@ -48,6 +58,8 @@ struct State {
   double now_us = 0;
   uint64_t launches = 0;
   uint64_t waits = 0;
+  uint64_t clock_readings = 0;
+  Graph* recording = nullptr;  // what launches go to while a stream is captured
   std::map<const Rule*, uint64_t> rule_launches;
   std::map<Module*, std::unique_ptr<Module>> modules;
 };
@@ -85,6 +97,7 @@ std::string demangle(const std::string& symbol);
 // launch.cpp
 CUresult launch(Function& function, const std::array<unsigned, 3>& grid, const std::array<unsigned, 3>& block,
                 unsigned shared_bytes, void** params);
+int next_clock_mhz();
 int occupancy(const Function& function, int threads, size_t shared_bytes);
 
 // context.cpp: what every entry point asks first

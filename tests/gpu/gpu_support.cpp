@@ -161,14 +161,14 @@ measure::SetupReply GpuWorker::setup(const measure::Setup& setup) {
 }
 
 measure::TrialReply GpuWorker::trial(const measure::Candidate& candidate, double bound_us, bool reference) {
-  send(to_json(measure::TrialRequest{candidate, reference, bound_us}));
+  send(to_json(measure::TrialRequest{candidate, reference, bound_us, measure::Policy{}.margins}));
   const auto reply = measure::trial_reply_from_json(receive());
   REQUIRE(reply);
   return *reply;
 }
 
-measure::RematchReply GpuWorker::rematch(std::vector<measure::Candidate> candidates, int rounds) {
-  send(to_json(measure::RematchRequest{std::move(candidates), rounds}));
+measure::RematchReply GpuWorker::rematch(std::vector<measure::Candidate> candidates) {
+  send(to_json(measure::RematchRequest{std::move(candidates)}));
   const auto reply = measure::rematch_reply_from_json(receive());
   REQUIRE(reply);
   return *reply;

@@ -33,7 +33,7 @@ class GpuWorker {
   measure::SetupReply setup(const measure::Setup& setup);
   measure::TrialReply trial(const measure::Candidate& candidate,
                             double bound_us = std::numeric_limits<double>::infinity(), bool reference = false);
-  measure::RematchReply rematch(std::vector<measure::Candidate> candidates, int rounds);
+  measure::RematchReply rematch(std::vector<measure::Candidate> candidates);
   void send(const Json& request);
   Json receive();
 

@@ -8,6 +8,7 @@
 #include "gpu/module.hpp"
 #include "gpu_support.hpp"
 #include "measure/device_memory.hpp"
+#include "measure/duel.hpp"
 #include "support/support.hpp"
 
 using namespace jitune;
@@ -124,7 +125,7 @@ TEST_CASE("trials of right and wrong kernels in one worker") {
   CHECK(worker.trial(candidate(bench, "scale<0>", args), best_us).status == TrialStatus::ok);
 
   const RematchReply rematch =
-      worker.rematch({candidate(bench, "scale<0>", args), candidate(bench, "scale<0>", args, 8)}, 9);
+      worker.rematch({candidate(bench, "scale<0>", args), candidate(bench, "scale<0>", args, 8)});
   REQUIRE_MESSAGE(rematch.ok, rematch.error);
   CHECK(compare_rounds(rematch.samples_us[0], rematch.samples_us[1], 0.01) == Verdict::first);  // 8 blocks are too few
   CHECK(worker.finish() == 0);
@@ -168,7 +169,7 @@ TEST_CASE("a kernel that never ends dies with its worker, and the next worker me
   {
     GpuWorker worker;
     REQUIRE(worker.setup(setup_for(bench, args)).ok);
-    worker.send(to_json(TrialRequest{candidate(bench, "scale<4>", args)}));
+    worker.send(to_json(TrialRequest{candidate(bench, "scale<4>", args), false, 0, {}}));
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const auto killed = std::chrono::steady_clock::now();
     CHECK(worker.finish(true) == 128 + SIGKILL);

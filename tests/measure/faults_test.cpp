@@ -107,7 +107,7 @@ TEST_CASE("a sticky error is a crash of the config and the end of the worker") {
 
 TEST_CASE("a sticky error in a rematch ends the worker") {
   Study study(faulty("illegal_address", 3));
-  const RematchReply reply = study.worker.rematch({study.good(), study.bad()}, 9);
+  const RematchReply reply = study.worker.rematch({study.good(), study.bad()});
   CHECK_FALSE(reply.ok);
   CHECK(reply.context_lost);
   CHECK(reply.error.find("finalist 1") == 0);
@@ -197,7 +197,7 @@ TEST_CASE("a kernel that never ends is ended from outside") {
   REQUIRE(wire::read_frame(reply[0]));
   REQUIRE(send(to_json(setup_for(args))));
   REQUIRE(wire::read_frame(reply[0]));
-  REQUIRE(send(to_json(TrialRequest{candidate(mangled("scale", 9), args)})));
+  REQUIRE(send(to_json(TrialRequest{candidate(mangled("scale", 9), args), false, 0, {}})));
   ::usleep(100'000);
   CHECK(::waitpid(child, nullptr, WNOHANG) == 0);  // it waits, and nothing in the worker gives up for it
   REQUIRE(::kill(child, SIGKILL) == 0);

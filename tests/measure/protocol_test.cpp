@@ -120,7 +120,9 @@ TEST_CASE("a setup arrives as it was sent") {
   sent.data[2].shm_name = "/jitune-1";
   sent.seed = 0xFFFF'FFFF'FFFF'FFFEull;
   sent.policy.cold_l2 = false;
+  sent.policy.method = Policy::Method::stream;
   sent.policy.max_samples = 9;
+  sent.launches = 32;
   sent.policy.margins = {0.5};
   sent.utility_cubin = std::string("\0\1\2", 3);
   sent.memory_limit_bytes = int64_t{1} << 40;
@@ -135,12 +137,13 @@ TEST_CASE("a setup arrives as it was sent") {
   CHECK(got->data[2].shm_name == "/jitune-1");
   CHECK(got->seed == sent.seed);
   CHECK(got->policy.text() == sent.policy.text());
+  CHECK(got->launches == 32);
   CHECK(got->utility_cubin == sent.utility_cubin);
   CHECK(got->memory_limit_bytes == sent.memory_limit_bytes);
 }
 
 TEST_CASE("trials, rematches and questions for facts arrive as they were sent") {
-  TrialRequest trial{candidate(), true, 12.5};
+  TrialRequest trial{candidate(), true, 12.5, {0.2, 0.1}};
   auto got = trial_request_from_json(over_the_wire(to_json(trial)));
   REQUIRE(got);
   CHECK(got->candidate.cubin == trial.candidate.cubin);
@@ -154,14 +157,16 @@ TEST_CASE("trials, rematches and questions for facts arrive as they were sent") 
   check_same(got->candidate.args, trial.candidate.args);
   CHECK(got->reference);
   CHECK(got->bound_us == 12.5);
+  CHECK(got->margins == trial.margins);
   trial.bound_us = std::numeric_limits<double>::infinity();
   CHECK(std::isinf(trial_request_from_json(over_the_wire(to_json(trial)))->bound_us));
 
   const auto rematch =
-      rematch_request_from_json(over_the_wire(to_json(RematchRequest{{candidate(), candidate()}, 15})));
+      rematch_request_from_json(over_the_wire(to_json(RematchRequest{{candidate(), candidate()}, 6, 20})));
   REQUIRE(rematch);
   CHECK(rematch->candidates.size() == 2);
-  CHECK(rematch->rounds == 15);
+  CHECK(rematch->fewest_rounds == 6);
+  CHECK(rematch->most_rounds == 20);
 
   const auto facts = facts_request_from_json(over_the_wire(to_json(FactsRequest{"abc", "k", candidate().geometry})));
   REQUIRE(facts);
@@ -183,6 +188,12 @@ TEST_CASE("replies arrive as they were sent") {
   trial.first_us = 9;
   trial.facts = {40, 1024, 8, 3};
   trial.clock_mhz = 1980;
+  trial.method = Policy::Method::graph;
+  trial.launches = 32;
+  trial.stop = "agreed";
+  trial.load_ms = 1;
+  trial.check_ms = 2;
+  trial.run_ms = 3;
   trial.error = "why";
   trial.context_lost = true;
   trial.wall_ms = 3.5;
@@ -196,13 +207,21 @@ TEST_CASE("replies arrive as they were sent") {
   CHECK(got->facts.local_bytes == 8);
   CHECK(got->facts.max_blocks_per_sm == 3);
   CHECK(got->clock_mhz == 1980);
+  CHECK(got->method == Policy::Method::graph);
+  CHECK(got->launches == 32);
+  CHECK(got->stop == "agreed");
+  CHECK(got->load_ms == 1);
+  CHECK(got->check_ms == 2);
+  CHECK(got->run_ms == 3);
   CHECK(got->error == "why");
   CHECK(got->context_lost);
   CHECK(got->wall_ms == 3.5);
 
-  const auto rematch = rematch_reply_from_json(over_the_wire(to_json(RematchReply{true, "", {{1, 2}, {}, {3}}, true})));
+  const auto rematch =
+      rematch_reply_from_json(over_the_wire(to_json(RematchReply{true, "", {{1, 2}, {}, {3}}, 4, true})));
   REQUIRE(rematch);
   CHECK(rematch->samples_us == std::vector<std::vector<double>>{{1, 2}, {}, {3}});
+  CHECK(rematch->discarded == 4);
   CHECK(rematch->context_lost);
 
   const auto facts = facts_from_json(over_the_wire(facts_to_json({32, 0, 0, 16}, "")));
@@ -238,7 +257,7 @@ TEST_CASE("what is not one of these messages is refused with a reason") {
   CHECK_FALSE(setup_from_json(setup));
 
   Json rematch = to_json(RematchRequest{});
-  rematch["rounds"] = 0;
+  rematch["fewest_rounds"] = 0;
   CHECK_FALSE(rematch_request_from_json(rematch));
   Json facts = to_json(FactsRequest{});
   facts["geometry"]["grid"] = Json::array({1, 2});
@@ -248,12 +267,20 @@ TEST_CASE("what is not one of these messages is refused with a reason") {
 }
 
 TEST_CASE("the policy's text and the words of the status") {
-  CHECK(Policy{}.text() == "cold-l2 events samples=3..7 stop=15/8/5/4% tie=1%");
+  CHECK(Policy{}.text() == "cold-l2 auto samples=3..7 stop=15/8/5/4% lost=5% tie=1%");
   Policy other;
   other.cold_l2 = false;
   other.margins = {};
   other.tie = 0.005;
-  CHECK(other.text() == "warm-l2 events samples=3..7 stop=never tie=0.5%");
+  other.method = Policy::Method::graph;
+  other.check = false;
+  CHECK(other.text() == "hot-l2 graph samples=3..7 stop=never tie=0.5% unchecked");
+  other.fixed_ms = 125;
+  CHECK(other.text() == "hot-l2 graph fixed=125ms tie=0.5% unchecked");
+  CHECK(parse_policy("")->text() == Policy{}.text());
+  CHECK(parse_policy("graph  hot")->text() == "hot-l2 graph samples=3..7 stop=15/8/5/4% lost=5% tie=1%");
+  CHECK_FALSE(parse_policy("unchecked cold")->check);
+  CHECK(parse_policy("warm").error() == "`warm` is none of cold, hot, auto, stream, graph, unchecked");
   for (const char* word : {"ok", "early_stopped", "skipped", "compile_error", "compile_timeout", "compile_crash",
                            "launch_error", "run_timeout", "run_crash", "wrong_result", "out_of_bounds"}) {
     const auto status = parse_trial_status(word);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "support/support.hpp"
@@ -13,18 +14,6 @@ namespace {
 const std::vector<double> kMargins{0.15, 0.08, 0.05, 0.04};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-/// A standard normal number for a seed and a counter.
-double gauss(uint64_t seed, uint64_t counter) {
-  double sum = 0;
-  for (uint64_t part = 0; part < 12; ++part) {
-    uint64_t z = seed * 0x9E3779B97F4A7C15ull + counter * 12 + part + 1;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    sum += static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
-  }
-  return sum - 6;
-}
 
 }  // namespace
 
@@ -144,68 +133,38 @@ TEST_CASE("a config is not given up while its launches become faster") {
   CHECK(slow.add(5400, 5) == Next::lost);  // a first launch is a little slower everywhere
 }
 
-TEST_CASE("interleaved series are compared by the median of their ratios") {
-  const std::vector<double> slow{103, 105, 107, 109}, fast{100, 102, 104, 106};
-  CHECK(compare_rounds(fast, slow, 0.01) == Verdict::first);
-  CHECK(compare_rounds(slow, fast, 0.01) == Verdict::second);
-  CHECK(compare_rounds(slow, fast, 0.05) == Verdict::tie);
-  CHECK(compare_rounds({}, fast, 0.01) == Verdict::tie);
-  CHECK(median_log_ratio(fast, slow) == doctest::Approx(-0.0285).epsilon(0.05));
-  // Noise of the difference itself, ten times the difference: a tie whatever the threshold.
-  CHECK(compare_rounds(std::vector<double>{80, 120, 90, 110}, std::vector<double>{120, 80, 108, 92}, 0.001) ==
-        Verdict::tie);
-  // A round where one is no time does not count.
-  CHECK(compare_rounds(std::vector<double>{100, 0, 100}, std::vector<double>{110, 1, kNan}, 0.01) == Verdict::first);
-}
-
-TEST_CASE("the choice prefers the default in a tie, then the lowest index") {
-  const std::vector<double> base{100, 100, 100}, near{100.5, 100.4, 100.6}, faster{97, 97, 97}, slower{110, 110, 110};
-  CHECK(choose({base, near, slower}, 1, 0.01) == 1);
-  CHECK(choose({base, near, slower}, 2, 0.01) == 0);
-  CHECK(choose({near, base}, -1, 0.01) == 0);
-  CHECK(choose({base, faster, near}, 0, 0.01) == 1);
-  CHECK(choose({slower, {97.5, 97.4, 97.6}, faster}, 0, 0.01) == 1);  // 1 and 2 tie, both beat the default
-  CHECK(choose({{}, base, near}, 0, 0.01) == 1);                      // the default has no times
-  CHECK(choose({{}, {}}, 0, 0.01) == -1);
-  CHECK(choose({}, -1, 0.01) == -1);
-  CHECK(choose({{kNan, 0}, near, base}, 7, 0.01) == 1);  // an index out of range is no default
-  // 99.5 ties with the default (100) and with the fastest (98.8), which beats it: a tie with the winner is not enough.
-  CHECK(choose({{99.5, 99.5, 99.5}, base, {98.8, 98.8, 98.8}}, 1, 0.01) == 2);
-}
-
-TEST_CASE("a duel under 5 % drift finds a true difference of 1 % within 15 rounds") {
-  constexpr int kSeeds = 200, kRounds = 15;
-  int right = 0, wrong_verdicts = 0, wrong_in_turn = 0;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    std::vector<double> fast, slow;
-    for (uint64_t round = 0; round < kRounds; ++round) {
-      const double drift = 1 + 0.05 * static_cast<double>(round) / kRounds;
-      fast.push_back(100 * drift * (1 + 0.01 * gauss(seed, 2 * round)));
-      slow.push_back(101 * drift * (1 + 0.01 * gauss(seed, 2 * round + 1)));
-    }
-    right += median_log_ratio(fast, slow) < 0;
-    wrong_verdicts += compare_rounds(fast, slow, 0.005) == Verdict::second;
-    // The same samples one after the other, as a study without a rematch would have them.
-    std::vector<double> first(fast), second(slow);
-    for (double& us : first) us *= 1.05;
-    wrong_in_turn += summarise(first).median_us > summarise(second).median_us;
+TEST_CASE("a series says why it ended, and is not sampled for ever") {
+  Series::Rules rules;
+  rules.rested = false;
+  {
+    Series series(rules);
+    for (const double us : {10.0, 10.01, 10.02}) series.add(us, 1);
+    CHECK(std::string(series.stop()) == "agreed");
   }
-  MESSAGE("duels right: " << right << " of " << kSeeds);
-  CHECK(right >= kSeeds * 95 / 100);
-  CHECK(wrong_verdicts == 0);
-  CHECK(wrong_in_turn > kSeeds * 95 / 100);  // what interleaving is for
+  {
+    Series series(rules);
+    for (int i = 0; i < 7; ++i) series.add(10 + i, 1);
+    CHECK(std::string(series.stop()) == "count");
+  }
+  {
+    Series series(rules);
+    CHECK(series.add(10, 900) == Series::Next::more);
+    CHECK(std::string(series.stop()).empty());
+    CHECK(series.add(20, 1001) == Series::Next::enough);  // restoring gigabytes takes its time too
+    CHECK(std::string(series.stop()) == "time");
+  }
 }
 
-TEST_CASE("a tie stays a tie under noise") {
-  int decided = 0;
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
-    std::vector<double> one, two;
-    for (uint64_t round = 0; round < 9; ++round) {
-      one.push_back(50 * (1 + 0.002 * gauss(seed, 2 * round)));
-      two.push_back(50.1 * (1 + 0.002 * gauss(seed, 2 * round + 1)));
-    }
-    decided += compare_rounds(one, two, 0.01) != Verdict::tie;
-    CHECK(choose({one, two}, 1, 0.01) == 1);
-  }
-  CHECK(decided == 0);
+TEST_CASE("the clock's gate waits for a GPU that rested, not for one that stays slow") {
+  ClockGate gate;
+  CHECK(gate.open(500, 0));  // nobody knows yet what it can do
+  gate.note_busy(1980);
+  CHECK(gate.open(0, 0));  // not known
+  CHECK_FALSE(gate.open(1700, 0));
+  CHECK(gate.open(1800, 0));
+  CHECK_FALSE(gate.open(1500, 19));
+  CHECK(gate.open(1500, 21));  // it took its time: that is its speed today
+  CHECK(gate.open(1500, 0));
+  gate.note_busy(1980);
+  CHECK_FALSE(gate.open(1500, 0));
 }

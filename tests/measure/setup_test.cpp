@@ -199,3 +199,19 @@ TEST_CASE("a setup names what is wrong with it") {
   setup.utility_cubin = fake_cuda::utility_cubin();
   CHECK(worker.setup(setup).ok);
 }
+
+TEST_CASE("a GPU that others hold, or share through MPS, is refused with the reason") {
+  for (const auto& [spec, words] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"devices": [{"mps": true}]})", "go through MPS"},
+           {R"({"devices": [{"uuid": "GPU-fa4e0001-0000-4000-8000-000000000000"}, {"compute_mode": 3}]})",
+            "exclusive compute mode"},
+           {R"({"devices": [{"uuid": "GPU-fa4e0001-0000-4000-8000-000000000000"}, {"compute_mode": 2}]})",
+            "prohibited compute mode"}}) {
+    fake(spec);
+    Worker worker;
+    const SetupReply reply = worker.setup(setup_for(scale_args()));
+    CHECK_FALSE(reply.ok);
+    CHECK_FALSE(reply.out_of_memory);
+    CHECK_MESSAGE(reply.error.find(words) != std::string::npos, reply.error);
+  }
+}

@@ -213,7 +213,7 @@ TEST_CASE("comparison: what counts as equal") {
     auto* result = bench.data<uint64_t>() + 8;
     std::fill(result, result + 3, 0);
     const CUdeviceptr base = bench.memory.address();
-    REQUIRE_FALSE(bench.utility.compare(base, base + 4, 0, arg, base + 64));
+    REQUIRE_FALSE(bench.utility.compare(base, base + 4, 0, arg, 0, base + 64));
     CHECK((result[0] == 0) == row.equal);
   }
 }
@@ -232,7 +232,7 @@ TEST_CASE("comparison: number, place and size of the differences; marked element
   got[70] = -9;
   got[10] = 100;
   skip[10] = 1;
-  REQUIRE_FALSE(bench.utility.compare(base, base + 400, base + 1000, arg, base + 1600));
+  REQUIRE_FALSE(bench.utility.compare(base, base + 400, base + 1000, arg, 0, base + 1600));
   CHECK(result[0] == 2);
   CHECK(100 - result[1] == 30);
   double worst = 0;
@@ -241,7 +241,7 @@ TEST_CASE("comparison: number, place and size of the differences; marked element
   CHECK(expected[0] == 0);
   arg.type.reset();  // bytes: elements of four
   std::fill(result, result + 3, 0);
-  REQUIRE_FALSE(bench.utility.compare(base, base + 400, 0, arg, base + 1600));
+  REQUIRE_FALSE(bench.utility.compare(base, base + 400, 0, arg, 0, base + 1600));
   CHECK(result[0] == 3);
 }
 

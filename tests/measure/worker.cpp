@@ -75,19 +75,20 @@ SetupReply Worker::setup(const Setup& setup) {
 }
 
 TrialReply Worker::trial(const Candidate& candidate, double bound_us) {
-  const auto reply = trial_reply_from_json(ask(to_json(TrialRequest{candidate, false, bound_us})));
+  const auto reply = trial_reply_from_json(ask(to_json(TrialRequest{candidate, false, bound_us, Policy{}.margins})));
   REQUIRE(reply);
   return *reply;
 }
 
 TrialReply Worker::reference(const Candidate& candidate) {
-  const auto reply = trial_reply_from_json(ask(to_json(TrialRequest{candidate, true})));
+  const auto reply =
+      trial_reply_from_json(ask(to_json(TrialRequest{candidate, true, std::numeric_limits<double>::infinity(), {}})));
   REQUIRE(reply);
   return *reply;
 }
 
-RematchReply Worker::rematch(std::vector<Candidate> candidates, int rounds) {
-  const auto reply = rematch_reply_from_json(ask(to_json(RematchRequest{std::move(candidates), rounds})));
+RematchReply Worker::rematch(std::vector<Candidate> candidates) {
+  const auto reply = rematch_reply_from_json(ask(to_json(RematchRequest{std::move(candidates)})));
   REQUIRE(reply);
   return *reply;
 }

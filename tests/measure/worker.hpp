@@ -24,7 +24,7 @@ class Worker {
   SetupReply setup(const Setup& setup);
   TrialReply trial(const Candidate& candidate, double bound_us = std::numeric_limits<double>::infinity());
   TrialReply reference(const Candidate& candidate);
-  RematchReply rematch(std::vector<Candidate> candidates, int rounds);
+  RematchReply rematch(std::vector<Candidate> candidates);
   Json ask(const Json& request);
 
   /// Closes the worker's input and waits for its exit code.

@@ -181,6 +181,21 @@ TEST_CASE("a space without a valid config names what rejects it") {
   CHECK(outcome.note.find("BLOCK > n") != std::string::npos);
 }
 
+TEST_CASE("a GPU that fails ends the study: nothing is published, no config is blamed") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  std::string spec = with_fault("device_lost");
+  spec.insert(1, "\"lost_file\": \"" + dir.path() + "/lost\", ");
+  Bench bench(spec);
+  const auto outcome = bench.tune(Bench::scale());
+  CHECK(outcome.outcome == "error");
+  CHECK_MESSAGE(outcome.note.find("the GPU failed: ") == 0, outcome.note);
+  CHECK_FALSE(outcome.winner.has_value());
+  CHECK(outcome.failed == 0);
+  CHECK(rows_of(bench).count(kFaulty) == 0);
+  CHECK_FALSE(*bench.services().store().find_winner(bench.request(Bench::scale()).key.sha256));
+}
+
 TEST_CASE("too little GPU memory is the study's outcome, not a config's fault") {
   if (!test::have_nvrtc()) return;
   Bench bench(R"({"devices": [{"name": "Small", "memory_bytes": 1048576, "l2_bytes": 65536}]})");

@@ -15,6 +15,7 @@
 #include "gpu/driver.hpp"
 #include "pool/pool.hpp"
 #include "store/schema.hpp"
+#include "tune/device_lock.hpp"
 
 namespace jitune::prewarm {
 namespace {
@@ -72,9 +73,19 @@ void look_at_gpus(Report& report) {
   }
   for (size_t i = 0; i < devices->size(); ++i) {
     const space::DeviceInfo& gpu = (*devices)[i];
-    report.line("ok", "GPU " + std::to_string(i),
+    const bool measured_on = tune::is_device_locked(gpu.uuid);
+    gpu::Sharing sharing;
+    if (const auto device = gpu::find_device(**driver, gpu.uuid)) sharing = gpu::sharing(**driver, *device);
+    const std::string mode = sharing.prohibited ? "prohibited: no context at all (nvidia-smi -c DEFAULT)"
+                             : sharing.exclusive
+                                 ? "exclusive: tuning beside an application is off (nvidia-smi -c DEFAULT)"
+                                 : "default";
+    report.line(sharing.prohibited || sharing.mps ? "wrong" : "ok", "GPU " + std::to_string(i),
                 gpu.name + ", " + gpu.arch() + ", " + std::to_string(gpu.sm_count) + " SMs, " +
-                    bytes_text(gpu.memory_bytes) + "\n" + gpu.uuid);
+                    bytes_text(gpu.memory_bytes) + "\n" + gpu.uuid + "\ncompute mode " + mode +
+                    (sharing.mps ? "\nits contexts go through MPS: tuning is off there" : "") +
+                    "\nmeasuring: " + (measured_on ? "another process does right now" : "nobody right now") +
+                    " (lock " + tune::device_lock_path(gpu.uuid) + ")");
     report.json["gpus"].push_back(
         {{"index", i},
          {"name", gpu.name},
@@ -82,7 +93,13 @@ void look_at_gpus(Report& report) {
          {"compute_capability", std::to_string(gpu.cc_major) + "." + std::to_string(gpu.cc_minor)},
          {"arch", gpu.arch()},
          {"sm_count", gpu.sm_count},
-         {"memory_bytes", gpu.memory_bytes}});
+         {"memory_bytes", gpu.memory_bytes},
+         {"compute_mode", sharing.prohibited  ? "prohibited"
+                          : sharing.exclusive ? "exclusive"
+                                              : "default"},
+         {"mps", sharing.mps},
+         {"device_lock", tune::device_lock_path(gpu.uuid)},
+         {"measured_on", measured_on}});
   }
 }
 

@@ -55,7 +55,8 @@ std::string problem_report(const Tuned& tuned) {
             " ok, " + std::to_string(outcome.early_stopped) + " stopped early, " + std::to_string(outcome.failed) +
             " failed; " + count_text(static_cast<uint64_t>(outcome.compilations), "compilation") + "\n  " +
             duration_text(outcome.wall_ms) + " in all: compile " + duration_text(outcome.compile_ms) + ", measure " +
-            duration_text(outcome.measure_ms) + ", overlapping\n";
+            duration_text(outcome.measure_ms) + ", overlapping; early stop saved " +
+            duration_text(outcome.costs.saved_ms) + " of kernel time\n";
   return text + "\n";
 }
 
@@ -93,7 +94,16 @@ Json to_json(const Tuned& tuned) {
             {"compilations", outcome.compilations},
             {"wall_ms", outcome.wall_ms},
             {"compile_ms", outcome.compile_ms},
-            {"measure_ms", outcome.measure_ms}};
+            {"measure_ms", outcome.measure_ms},
+            {"costs",
+             {{"method", outcome.costs.method},
+              {"wait_ms", outcome.costs.wait_ms},
+              {"load_ms", outcome.costs.load_ms},
+              {"check_ms", outcome.costs.check_ms},
+              {"run_ms", outcome.costs.run_ms},
+              {"rematch_ms", outcome.costs.rematch_ms},
+              {"saved_ms", outcome.costs.saved_ms},
+              {"drift", outcome.costs.drift}}}};
   if (const auto fallback = tuned.task->instance.default_config())
     json["default_config"] = Json::parse(space::canonical(*fallback));
   if (outcome.winner)

@@ -12,6 +12,7 @@ Exit run_space(Session& session);
 Exit run_list(Session& session);
 Exit run_show(Session& session);
 Exit run_replay(Session& session);
+Exit run_dump(Session& session);
 Exit run_doctor(Session& session);
 
 }  // namespace jitune::prewarm

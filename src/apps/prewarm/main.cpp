@@ -23,6 +23,8 @@ Exit run(Options options) {
       return run_show(session);
     case Options::Command::replay:
       return run_replay(session);
+    case Options::Command::dump:
+      return run_dump(session);
     case Options::Command::doctor:
       return run_doctor(session);
   }

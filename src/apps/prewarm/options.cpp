@@ -24,6 +24,7 @@ constexpr const char* kEnvironment =
     "  JITUNE_WORKER           path of jitune-worker\n"
     "  JITUNE_COMPILE_WORKERS  compilers at a time\n"
     "  JITUNE_RUNTIME_DIR      folder where processes share compile slots; off: not shared\n"
+    "  JITUNE_MEASURE          how times are taken: cold or hot, auto, stream or graph, unchecked\n"
     "  JITUNE_LOG              off, warn (default), info, debug or key; to stderr\n";
 
 constexpr const char* kWhichKernel = "which kernel? Give at least one definition file, rmsnorm.toml for instance";
@@ -67,6 +68,11 @@ constexpr const char* kReplayExamples =
     "Tuner cache, a T4 result file or a KTT result file, as it is or compressed with gzip. f(n) is the optimum over "
     "the\n"
     "best of the first n evaluations, failing ones included.\n";
+
+constexpr const char* kDumpExamples =
+    "Examples:\n"
+    "  jit-prewarm dump 3f9a --output /tmp/rmsnorm\n\n"
+    "SASS needs nvdisasm of the CUDA Toolkit, in CUDA_HOME/bin, /usr/local/cuda/bin or PATH.\n";
 
 std::string exit_code_text() {
   std::string text = "Exit codes:\n";
@@ -212,6 +218,22 @@ void add_tune(CLI::App& app, Options& options) {
   shared.app->add_flag("--force", options.force, "Tune again what is tuned already");
   shared.app->add_option("--seed", options.seed, "Of the order of trials and the random inputs (default: 1)")
       ->option_text("N");
+  shared.app
+      ->add_option_function<std::string>(
+          "--l2", [&options](const std::string& word) { options.hot_l2 = word == "hot"; },
+          "Whether a launch finds its data in L2: cold or hot (default: JITUNE_MEASURE, else cold)")
+      ->option_text("cold|hot")
+      ->check(CLI::IsMember({"cold", "hot"}));
+  shared.app
+      ->add_option(
+          "--method", options.method,
+          "Time single launches (stream), graphs of them (graph), or by the default config's time (auto, default)")
+      ->option_text("auto|stream|graph")
+      ->check(CLI::IsMember({"auto", "stream", "graph"}));
+  shared.duration("--fixed-time", options.fixed_time,
+                  "Sample every config for so long, 125ms for instance (default: 3 to 7 samples, early stop)");
+  shared.app->add_flag("--skip-check", options.skip_check,
+                       "Do not compare outputs; recorded with the result, which checked tuning does not use");
   shared.tools();
   shared.json();
 }
@@ -257,6 +279,15 @@ void add_others(CLI::App& app, Options& options) {
   show.app->add_option("key", options.key, "The beginning of a key")->option_text("KEY")->required();
   show.database();
   show.json();
+
+  const Shared dump = add_command(
+      app, options, Options::Command::dump, "dump",
+      "Write a key's source, the winner's cubin and its SASS to files, and say how to profile it", kDumpExamples);
+  dump.app->add_option("key", options.key, "The beginning of a key")->option_text("KEY")->required();
+  dump.app->add_option("--output", options.output, "The directory to write to (default: jitune-KEY)")
+      ->option_text("DIR");
+  dump.database();
+  dump.json();
 
   const Shared replay = add_command(app, options, Options::Command::replay, "replay",
                                     "Try a search strategy on configs that were measured before", kReplayExamples);
@@ -322,8 +353,9 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
     if (extra.empty()) extra = app.remaining();
     text = explain_extra(place, extra);
   } else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !chosen.empty()) {
-    text = place.get_name() == "show" ? "which key? Give the beginning of one that `jit-prewarm list` prints"
-                                      : kWhichKernel;
+    text = place.get_name() == "show" || place.get_name() == "dump"
+               ? "which key? Give the beginning of one that `jit-prewarm list` prints"
+               : kWhichKernel;
   }
   return text + "\n(" + help + " lists the options)";
 }

@@ -12,7 +12,7 @@ namespace jitune::prewarm {
 
 /// What a person asked for on the command line. One struct for all commands: each uses what its --help lists.
 struct Options {
-  enum class Command : unsigned char { tune, compile, space, list, show, replay, doctor };
+  enum class Command : unsigned char { tune, compile, space, list, show, dump, replay, doctor };
   Command command = Command::doctor;
 
   std::vector<std::string> files;     ///< kernel definitions
@@ -34,7 +34,12 @@ struct Options {
   uint64_t seed = 1;
   uint64_t limit = 0;  ///< 0: none
   uint64_t samples = 5;
-  std::string key;  ///< show: the start of a key
+  std::string key;             ///< show, dump: the start of a key
+  std::string output;          ///< dump: the directory; "": jitune-KEY
+  std::optional<bool> hot_l2;  ///< nothing: the environment's, else cold
+  std::string method;          ///< of measuring: auto, stream, graph; "": the environment's, else auto
+  bool skip_check = false;
+  std::chrono::milliseconds fixed_time{0};  ///< 0: few samples, early stop
 
   std::string strategy = "auto";
   std::string strategy_command;  ///< a program that proposes configs

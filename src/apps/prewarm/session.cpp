@@ -154,6 +154,11 @@ tune::ServiceOptions Session::service_options() const {
   options.compile_timeout = options_.compile_timeout;
   options.runtime_directory = settings_.runtime_directory;
   options.keep_measuring_worker = true;
+  options.policy = settings_.policy;
+  if (options_.hot_l2) options.policy.cold_l2 = !*options_.hot_l2;
+  if (const auto method = measure::parse_method(options_.method)) options.policy.method = *method;
+  if (options_.skip_check) options.policy.check = false;
+  options.policy.fixed_ms = static_cast<double>(options_.fixed_time.count());
   options.log = log_.get();
   return options;
 }

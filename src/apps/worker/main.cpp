@@ -15,7 +15,7 @@ namespace {
 int usage() {
   std::fputs(
       "usage: jitune-worker compile [--nvrtc=PATH] PARENT_PID\n"
-      "       jitune-worker measure PARENT_PID\n"
+      "       jitune-worker measure [--device=UUID] PARENT_PID\n"
       "       jitune-worker --version\n"
       "jitune starts this program by itself; it talks in frames over its standard input and output.\n",
       stderr);
@@ -32,11 +32,15 @@ int main(int argc, char** argv) {
   if (argc < 3) return usage();
   const std::string kind = argv[1];
   if (kind == "compile") jitune::fix_addresses(argv);
-  std::string nvrtc_path;
+  std::string nvrtc_path, device;
   for (int i = 2; i + 1 < argc; ++i) {
-    constexpr char kNvrtc[] = "--nvrtc=";
-    if (std::strncmp(argv[i], kNvrtc, sizeof kNvrtc - 1) != 0) return usage();
-    nvrtc_path = argv[i] + sizeof kNvrtc - 1;
+    const std::string option = argv[i];
+    if (option.starts_with("--nvrtc="))
+      nvrtc_path = option.substr(std::strlen("--nvrtc="));
+    else if (option.starts_with("--device="))
+      device = option.substr(std::strlen("--device="));
+    else
+      return usage();
   }
   const auto pipes = jitune::start_worker(std::atoi(argv[argc - 1]));
   if (!pipes) {
@@ -45,7 +49,9 @@ int main(int argc, char** argv) {
   }
   if (kind == "compile") return jitune::compile::serve(pipes->in, pipes->out, nvrtc_path);
 #ifdef JITUNE_WORKER_MEASURES
-  if (kind == "measure") return jitune::measure::serve(pipes->in, pipes->out);
+  // Where an MPS daemon runs, a process that finds no pipe of it gets a context of its own.
+  if (kind == "measure") ::setenv("CUDA_MPS_PIPE_DIRECTORY", "/dev/null", 1);
+  if (kind == "measure") return jitune::measure::serve(pipes->in, pipes->out, device);
 #endif
   return usage();
 }

@@ -1,0 +1,214 @@
+#include "measure/workbench.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "measure/duel.hpp"
+
+namespace jitune::measure {
+namespace {
+
+constexpr double kFirstSettleMs = 30;  // a fresh context: clocks from the bottom
+constexpr double kShortUs = 20;        // below, a single launch is not resolved to 1 % (SEARCH.md, Timing)
+constexpr double kHopelessFactor = 6;  // first launches of good configs were seen to take 4 times their time
+constexpr double kHopelessUs = 20;     // what a first launch may cost on top, whatever the kernel
+constexpr double kHopelessAlone = 3;   // the second launch, without that excuse
+constexpr double kWarmUpShare = 0.2;   // of a fixed time
+constexpr double kOverheadUs = 10;     // of events around a single launch, generously
+
+/// A number in [0, bound) for this seed and counter (the finaliser of splitmix64).
+uint64_t draw(uint64_t seed, uint64_t counter, uint64_t bound) {
+  uint64_t z = seed + (counter + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return (z ^ (z >> 31)) % bound;
+}
+
+}  // namespace
+
+Workbench::Workbench(const gpu::Driver& driver, Setup&& setup, CUstream_st* stream, int64_t memory_bytes)
+    : driver_(driver),
+      setup_(std::move(setup)),
+      memory_bytes_(memory_bytes),
+      buffers_(driver_, utility_, stream),
+      checker_(driver_, utility_, buffers_, timer_, stream) {
+  stream_.driver = &driver;
+  stream_.handle = stream;
+}
+
+gpu::Trouble Workbench::prepare(int64_t l2_bytes) {
+  if (auto bad = utility_.load(driver_, setup_.utility_cubin, stream_.handle)) return bad;
+  if (auto bad = buffers_.build(setup_)) return bad;
+  if (auto bad = timer_.prepare(driver_, utility_, buffers_, stream_.handle, l2_bytes, setup_.policy.cold_l2))
+    return bad;
+  return checker_.prepare();
+}
+
+gpu::Trouble Workbench::load(const Candidate& candidate, Loaded& loaded) {
+  loaded.candidate = &candidate;
+  if (auto bad = loaded.module.load(driver_, candidate.cubin, candidate.lowered_name)) return bad;
+  if (auto bad = loaded.module.prepare(candidate.geometry)) return bad;
+  if (auto bad = buffers_.fit_scratch(candidate.args)) return bad;
+  if (auto bad = loaded.arguments.bind(driver_, candidate, buffers_)) return bad;
+  return Arguments::fill_symbols(driver_, loaded.module, buffers_, stream_.handle);
+}
+
+/// After a rest the SMs are kept busy until their clock is what it was under load.
+gpu::Trouble Workbench::warm_up() {
+  const Clock::time_point start = Clock::now();
+  while (true) {
+    int mhz = 0;
+    if (auto bad = timer_.read_clock(mhz)) return bad;
+    if (clock_gate_.open(mhz, ms_since(start))) return {};
+    if (auto bad = timer_.warm_up(1)) return bad;
+  }
+}
+
+gpu::Trouble Workbench::trial(const TrialRequest& request, TrialReply& reply, Finding& finding) {
+  const bool rested = timer_.rested();
+  Loaded loaded;
+  Clock::time_point start = Clock::now();
+  const auto lap = [&start] {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration<double, std::milli>(now - std::exchange(start, now)).count();
+  };
+  if (auto bad = load(request.candidate, loaded)) return bad;
+  if (auto bad = loaded.module.facts(request.candidate.geometry, reply.facts)) return bad;
+  reply.load_ms = lap();
+  const bool reference = request.reference && setup_.policy.check;
+  if (auto bad = reference ? checker_.make_reference(loaded, reply.first_us, finding)
+                           : checker_.run(loaded, reply.first_us, finding))
+    return bad;
+  reply.check_ms = lap();
+  if (finding.status != TrialStatus::ok) return {};
+  if (rested && !first_trial_)
+    if (auto bad = warm_up()) return bad;
+  if (!std::exchange(method_chosen_, true))
+    if (auto bad = choose_method(loaded, reply)) return bad;
+  bool hopeless = false;
+  if (auto bad = is_hopeless(loaded, request, reply, hopeless)) return bad;
+  if (!hopeless)
+    if (auto bad = take_samples(loaded, request, reply)) return bad;
+  reply.run_ms = lap();
+  if (auto bad = checker_.look_again(finding)) return bad;
+  reply.check_ms += lap();
+  return {};
+}
+
+/// Decided once, by the study's first candidate that runs: times of two methods are not comparable.
+gpu::Trouble Workbench::choose_method(Loaded& loaded, const TrialReply& reply) {
+  const Policy::Method wanted = setup_.policy.method;
+  if (wanted == Policy::Method::stream) return {};
+  double us = reply.first_us;
+  for (int i = 0; i < 2; ++i) {  // without the cost of a first launch
+    double again_us = 0;
+    if (auto bad = timer_.time_alone(loaded, again_us)) return bad;
+    us = std::min(us, again_us);
+  }
+  if (wanted == Policy::Method::automatic && us >= kShortUs) return {};
+  const int launches = setup_.launches > 0 ? setup_.launches : Timer::graph_launches(us);
+  return timer_.use_graph(launches, memory_bytes_);
+}
+
+/// A graph of launches of a config that is many times slower than the best would cost more than it tells: two single
+/// launches are enough then. Its sample is the second one.
+gpu::Trouble Workbench::is_hopeless(Loaded& loaded, const TrialRequest& request, TrialReply& reply, bool& hopeless) {
+  hopeless = false;
+  if (timer_.launches() < 2 || setup_.policy.fixed_ms > 0 || request.margins.empty() ||
+      !std::isfinite(request.bound_us))
+    return {};
+  if (reply.first_us < kHopelessFactor * request.bound_us + kHopelessUs) return {};
+  double us = 0;
+  if (auto bad = timer_.time_alone(loaded, us)) return bad;
+  if (us < kHopelessAlone * request.bound_us + kOverheadUs) return {};
+  hopeless = true;
+  reply.status = TrialStatus::early_stopped;
+  reply.samples_us = {us};
+  reply.stop = "lost";
+  return {};
+}
+
+gpu::Trouble Workbench::take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply) {
+  reply.method = timer_.launches() > 1 ? Policy::Method::graph : Policy::Method::stream;
+  reply.launches = timer_.launches();
+  // The check run was the config's warm-up, and the mean of a graph is no single launch to compare it with.
+  Series::Rules rules{.min_samples = setup_.policy.min_samples,
+                      .max_samples = setup_.policy.max_samples,
+                      .margins = request.margins,
+                      .bound_us = request.bound_us,
+                      .first_us = timer_.launches() > 1 ? 0 : reply.first_us,
+                      .rested = first_trial_ || timer_.rested()};
+  if (std::exchange(first_trial_, false)) rules.settle_limit_ms = kFirstSettleMs;
+  if (setup_.policy.fixed_ms > 0) return sample_for_a_time(loaded, reply);
+  Series series(rules);
+  const Clock::time_point start = Clock::now();
+  for (Series::Next next = Series::Next::more; next == Series::Next::more;) {
+    double us = 0;
+    if (auto bad = timer_.sample(loaded, us)) return bad;
+    next = series.add(us, ms_since(start));
+    if (next == Series::Next::lost) reply.status = TrialStatus::early_stopped;
+    if (next == Series::Next::unusable) {
+      reply.status = TrialStatus::launch_error;
+      reply.error = "the driver's event times are not usable: zero, negative or not a number again and again";
+    }
+  }
+  reply.samples_us = series.samples_us();
+  reply.stop = series.stop();
+  if (auto bad = timer_.read_clock(reply.clock_mhz)) return bad;
+  clock_gate_.note_busy(reply.clock_mhz);
+  return {};
+}
+
+/// As tuners do that know no early stop: the first fifth of the time warms up.
+gpu::Trouble Workbench::sample_for_a_time(Loaded& loaded, TrialReply& reply) {
+  const Clock::time_point start = Clock::now();
+  for (double spent_ms = 0; spent_ms < setup_.policy.fixed_ms || reply.samples_us.empty(); spent_ms = ms_since(start)) {
+    double us = 0;
+    if (auto bad = timer_.sample(loaded, us)) return bad;
+    if (ms_since(start) >= setup_.policy.fixed_ms * kWarmUpShare) reply.samples_us.push_back(us);
+  }
+  reply.stop = "time";
+  return timer_.read_clock(reply.clock_mhz);
+}
+
+gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& reply, size_t& failed) {
+  const size_t count = request.candidates.size();
+  std::vector<Loaded> loaded(count);
+  reply.samples_us.assign(count, {});
+  // Scratch grows to the largest first: the addresses that arguments hold must not move afterwards.
+  for (failed = 0; failed < count; ++failed)
+    if (auto bad = buffers_.fit_scratch(request.candidates[failed].args)) return bad;
+  for (failed = 0; failed < count; ++failed) {
+    if (auto bad = load(request.candidates[failed], loaded[failed])) return bad;
+    double warm_up_us = 0;
+    if (auto bad = timer_.sample(loaded[failed], warm_up_us)) return bad;
+  }
+  if (auto bad = warm_up()) return bad;
+  Duel duel(count,
+            {.fewest_rounds = request.fewest_rounds, .most_rounds = request.most_rounds, .tie = setup_.policy.tie});
+  const uint64_t seed = setup_.seed + (++rematches_ << 32);
+  std::vector<double> times_us(count);
+  std::vector<int> clocks_mhz(count);
+  for (uint64_t round = 0; !duel.is_over(); ++round) {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < count; ++i)
+      if (duel.is_in(i)) order.push_back(i);
+    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw(seed, round * count + i, i)]);
+    for (const size_t i : order) {
+      failed = i;
+      if (auto bad = timer_.sample(loaded[i], times_us[i])) return bad;
+      if (auto bad = timer_.read_clock(clocks_mhz[i])) return bad;
+    }
+    double again_us = 0;
+    failed = order.front();
+    if (auto bad = timer_.sample(loaded[failed], again_us)) return bad;
+    duel.add(times_us, clocks_mhz, failed, again_us);
+  }
+  reply.samples_us = duel.samples_us();
+  reply.discarded = duel.discarded();
+  return {};
+}
+
+}  // namespace jitune::measure

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "measure/check.hpp"
+#include "measure/samples.hpp"
+
+namespace jitune::measure {
+
+/// Everything of one study on the GPU: buffers, reference, timer. What a request does, step by step. Blocks until the
+/// GPU is done.
+class Workbench {
+ public:
+  /// `stream` becomes its own. `memory_bytes`: what it may take beyond the buffers.
+  Workbench(const gpu::Driver& driver, Setup&& setup, CUstream_st* stream, int64_t memory_bytes);
+  Workbench(const Workbench&) = delete;
+  Workbench& operator=(const Workbench&) = delete;
+
+  gpu::Trouble prepare(int64_t l2_bytes);
+
+  /// Loads, checks and times one candidate. `finding` says what the checks found; status, samples and costs go to
+  /// `reply`.
+  gpu::Trouble trial(const TrialRequest& request, TrialReply& reply, Finding& finding);
+
+  /// Times the candidates in rounds. On trouble, `failed` is the candidate that it came from.
+  gpu::Trouble rematch(const RematchRequest& request, RematchReply& reply, size_t& failed);
+
+  const gpu::Driver& driver() const { return driver_; }
+
+ private:
+  struct Stream {
+    const gpu::Driver* driver = nullptr;
+    CUstream handle = nullptr;
+    Stream() = default;
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+    ~Stream() {
+      if (handle != nullptr) driver->cuStreamDestroy(handle);
+    }
+  };
+
+  gpu::Trouble load(const Candidate& candidate, Loaded& loaded);
+  gpu::Trouble warm_up();
+  gpu::Trouble choose_method(Loaded& loaded, const TrialReply& reply);
+  gpu::Trouble take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply);
+  gpu::Trouble sample_for_a_time(Loaded& loaded, TrialReply& reply);
+  gpu::Trouble is_hopeless(Loaded& loaded, const TrialRequest& request, TrialReply& reply, bool& hopeless);
+
+  // Destroyed in reverse order: the stream last.
+  const gpu::Driver& driver_;
+  Setup setup_;
+  int64_t memory_bytes_;
+  Stream stream_;
+  Utility utility_;
+  Buffers buffers_;
+  Timer timer_;
+  Checker checker_;
+  ClockGate clock_gate_;
+  uint64_t rematches_ = 0;
+  bool first_trial_ = true;
+  bool method_chosen_ = false;
+};
+
+}  // namespace jitune::measure

@@ -1,0 +1,78 @@
+// How a study looks after its measurements: the GPU's speed, costs, second chances.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "tune/study.hpp"
+
+namespace jitune::tune {
+namespace {
+
+using measure::TrialStatus;
+
+constexpr double kSecondChances = 0.05;  // of the trials
+
+}  // namespace
+
+/// Times the incumbent again now and then. A run that fails says nothing of the speed; its own trials went well.
+void Study::follow_drift() {
+  if (!drift_.has_anchor() || anchor_ >= good_.size() || !measurer_->usable()) return;
+  if (!measure::DriftMonitor::due(measured_ms_, ++trials_since_anchor_)) return;
+  const auto started = Clock::now();
+  const auto reply =
+      measurer_->trial(good_[anchor_].candidate, std::numeric_limits<double>::infinity(), {}, run_limit());
+  if (reply.status == TrialStatus::ok) drift_.note(measure::summarise(reply.samples_us).median_us);
+  outcome_.measure_ms += ms_since(started);
+  note_costs(reply);
+  trials_since_anchor_ = 0;
+  measured_ms_ = 0;
+}
+
+void Study::note_costs(const measure::TrialReply& reply) {
+  auto& costs = outcome_.costs;
+  costs.load_ms += reply.load_ms;
+  costs.check_ms += reply.check_ms;
+  costs.run_ms += reply.run_ms;
+  const auto summary = measure::summarise(reply.samples_us);
+  if (summary.samples == 0) return;
+  if (reply.status == TrialStatus::early_stopped) {
+    const int left_out = services_.options().policy.max_samples - summary.samples;
+    costs.saved_ms += std::max(0, left_out) * summary.median_us * launches_ / 1000;
+  } else if (reply.status == TrialStatus::ok) {
+    launches_ = std::max(1, reply.launches);
+    costs.method = measure::to_string(reply.method);
+    if (launches_ > 1) costs.method += " x " + std::to_string(launches_);
+  }
+}
+
+/// For the early-stop rule and for second chances.
+void Study::note_seen(const space::Config& config, TrialStatus status, const measure::Summary& summary) {
+  const bool stopped = status == TrialStatus::early_stopped;
+  if (summary.samples == 0 || (!stopped && status != TrialStatus::ok)) return;
+  measure::SeenTrial seen;
+  for (const auto& [name, value] : config) {
+    const std::string text = space::canonical({{name, value}});
+    seen.values.push_back(value_ids_.emplace(text, static_cast<int>(value_ids_.size())).first->second);
+  }
+  seen.samples = summary.samples;
+  seen.time_us = (stopped ? summary.min_us : summary.median_us) / drift_.factor();
+  seen.stopped = stopped;
+  seen_.emplace_back(config, std::move(seen));
+}
+
+/// Configs that were given up after one or two samples, though those most like them are good, are measured once more.
+void Study::give_second_chances() {
+  if (best_us_ <= 0 || !measurer_->usable()) return;
+  std::vector<measure::SeenTrial> trials;
+  for (const auto& [config, seen] : seen_) trials.push_back(seen);
+  const auto limit = static_cast<size_t>(kSecondChances * static_cast<double>(trials.size()));
+  for (const size_t index : measure::second_chances(trials, best_us_, limit)) {
+    if (was_cancelled() || !measurer_->usable()) return;
+    auto job = make_job(instance_, seen_[index].first, source_, compiler_->nvrtc().build);
+    if (!job) continue;
+    auto compiled = compiler_->compile(std::move(*job));  // from the build cache
+    if (!compiled.not_run && compiled.artifact.status == "ok") run(std::move(compiled));
+  }
+}
+
+}  // namespace jitune::tune

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Whole studies on a GPU: order independence, stability, cost beside a fixed protocol, two processes at once.
+
+    tests/gpu/measuring_experiments.py BIN [--only order,stability,cost,together] [--quick]
+
+BIN holds jit-prewarm and jitune-worker. Prints a line for each check with bar and value; exit code 1 when one fails.
+Winners that differ count as equal when each, made the default config of a space of the two alone, is kept: the other one
+does not beat it by more than a tie (1 %) when both are timed interleaved.
+"""
+import argparse
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SPACE = os.path.join(ROOT, "tests/gpu/spaces/softmax_slow_default.toml")
+GEMM = os.path.join(ROOT, "kernels_src/gemm.toml")
+PROBLEMS = {  # about so long on an H200
+    "3 us": "T=float,rows=132,cols=1024",
+    "50 us": "T=float,rows=4096,cols=8192",
+    "5 ms": "T=float,rows=262144,cols=8192",
+}
+failures = 0
+
+
+def say(name, bar, value, good):
+    global failures
+    failures += not good
+    print(f"{'ok  ' if good else 'FAIL'}  {name}: bar {bar}, value {value}", flush=True)
+
+
+def command(binaries, database, file, problem, *more):
+    return [os.path.join(binaries, "jit-prewarm"), "tune", file, "--problem", problem, "--database", database, "--json",
+            *more]
+
+
+def read(text):
+    return json.loads(text)["results"][0]
+
+
+def tune(binaries, database, file, problem, *more):
+    done = subprocess.run(command(binaries, database, file, problem, *more), capture_output=True, text=True)
+    if not done.stdout:
+        sys.exit(f"jit-prewarm failed: {done.stderr}")
+    return read(done.stdout)
+
+
+def config_of(result):
+    return json.dumps(result["winner"]["config"], sort_keys=True)
+
+
+def pair_space(directory, first, second):
+    """The space with nothing but these two configs, the first one the default."""
+    text = open(SPACE).read().replace("../../../kernels_src", os.path.join(ROOT, "kernels_src"))
+    begin, end = text.index("[params]"), text.index("[launch]")
+    spelled = lambda config: "{ " + ", ".join(f"{k} = {v}" for k, v in sorted(json.loads(config).items())) + " }"
+    head = text[:begin].rstrip() + f"\nconfigs = [{spelled(first)}, {spelled(second)}]\n\n"
+    tail = text[end:text.index("[[defaults]]")] + f"[[defaults]]\nconfig = {spelled(first)}\n"
+    path = os.path.join(directory, "pair.toml")
+    with open(path, "w") as file:
+        file.write(head + tail)
+    return path
+
+
+def is_tie(binaries, directory, problem, first, second):
+    outcomes = []
+    for a, b in ((first, second), (second, first)):
+        path = pair_space(directory, a, b)
+        result = tune(binaries, os.path.join(directory, "pair.db"), path, problem, "--force")
+        outcomes.append(result["outcome"])
+    return outcomes == ["default_kept", "default_kept"]
+
+
+def agreement(binaries, directory, problem, results):
+    """How many winners are the most frequent one or tie with it, and what there was to say of them."""
+    winners = collections.Counter(config_of(result) for result in results)
+    common, same = winners.most_common(1)[0]
+    tied = sum(count for config, count in winners.items()
+               if config != common and is_tie(binaries, directory, problem, common, config))
+    gains = [result["winner"]["default_us"] / result["winner"]["median_us"] for result in results]
+    time_us = sorted(result["winner"]["median_us"] for result in results)[len(results) // 2]
+    text = (f"{same} the same and {tied} within 1 % of {len(results)}; winner {time_us:.2f} us, default slower by "
+            f"{100 * (min(gains) - 1):.0f} % at least; samples by {results[-1]['costs']['method']}")
+    return same + tied, min(gains), text
+
+
+def order(binaries, directory, orders):
+    for name, problem in PROBLEMS.items():
+        database = os.path.join(directory, f"order-{name[0]}.db")
+        results = [tune(binaries, database, SPACE, problem, "--force", "--seed", str(seed + 1)) for seed in range(orders)]
+        good, gain, text = agreement(binaries, directory, problem, results)
+        say(f"order independence, {name}", f"all {orders}, default 10 % slower", text, good == orders and gain >= 1.10)
+
+
+def stability(binaries, directory, studies):
+    for name in ("3 us", "50 us"):
+        database = os.path.join(directory, f"order-{name[0]}.db")
+        results = [tune(binaries, database, SPACE, PROBLEMS[name], "--force") for _ in range(studies)]
+        good, _, text = agreement(binaries, directory, PROBLEMS[name], results)
+        say(f"stability, {name}", f"{studies - 1} of {studies}", text, good >= studies - 1)
+
+
+def cost(binaries, directory):
+    problem = "T=bfloat16,M=4096,N=4096,K=4096"
+    database = os.path.join(directory, "cost.db")
+    tune(binaries, database, GEMM, problem)  # fills the cache of cubins
+    ours = tune(binaries, database, GEMM, problem, "--force")
+    # Triton's do_bench: 25 ms of warm-up and 100 ms of launches a config, L2 flushed before each, no early stop.
+    fixed_db = os.path.join(directory, "fixed.db")
+    tune(binaries, fixed_db, GEMM, problem, "--fixed-time", "1ms")
+    fixed = tune(binaries, fixed_db, GEMM, problem, "--fixed-time", "125ms", "--force")
+    ratio = fixed["measure_ms"] / ours["measure_ms"]
+    kernel = ours["costs"]["run_ms"] + ours["costs"]["rematch_ms"]
+    say("cost, gemm", ">= 10 times less than 25 ms + 100 ms a config",
+        f"{ours['measure_ms']:.0f} ms against {fixed['measure_ms']:.0f} ms for {fixed['trials']['total']} trials: "
+        f"{ratio:.1f} times; wall {ours['wall_ms']:.0f} ms; sampling is {100 * kernel / ours['measure_ms']:.0f} % of it",
+        ratio >= 10)
+    change = ours["winner"]["median_us"] / fixed["winner"]["median_us"] - 1
+    say("cost, winner", "within 1 %", f"{100 * change:+.2f} % ({ours['winner']['median_us']:.1f} us)", change <= 0.01)
+
+
+def together(binaries, directory):
+    problems = [PROBLEMS["50 us"], "T=float,rows=8192,cols=4096"]
+    alone = [tune(binaries, os.path.join(directory, f"alone{i}.db"), SPACE, p) for i, p in enumerate(problems)]
+    # The cubins are there already, so that the two really meet on the GPU.
+    running = [subprocess.Popen(command(binaries, os.path.join(directory, f"alone{i}.db"), SPACE, p, "--force"),
+                                stdout=subprocess.PIPE, text=True) for i, p in enumerate(problems)]
+    both = [read(process.communicate()[0]) for process in running]
+    for problem, solo, result in zip(problems, alone, both):
+        same = config_of(solo) == config_of(result) or is_tie(binaries, directory, problem, config_of(solo),
+                                                              config_of(result))
+        say(f"two processes, {problem}", "winner within 1 % of its solo run's",
+            f"{result['winner']['median_us']:.2f} us, solo {solo['winner']['median_us']:.2f} us"
+            f"{'' if config_of(solo) == config_of(result) else ', another config'}", same)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binaries")
+    parser.add_argument("--only", default="order,stability,cost,together")
+    parser.add_argument("--quick", action="store_true", help="fewer orders and studies")
+    options = parser.parse_args()
+    only = options.only.split(",")
+    with tempfile.TemporaryDirectory() as directory:
+        for name, run in (("order", lambda: order(options.binaries, directory, 4 if options.quick else 10)),
+                          ("stability", lambda: stability(options.binaries, directory, 6 if options.quick else 20)),
+                          ("cost", lambda: cost(options.binaries, directory)),
+                          ("together", lambda: together(options.binaries, directory))):
+            if name in only:
+                start = time.time()
+                run()
+                print(f"      {name} took {time.time() - start:.1f} s", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+#include "measure/duel.hpp"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "measure/samples.hpp"
+#include "noise.hpp"
+#include "support/support.hpp"
+
+using namespace jitune::measure;
+using jitune::measure::test::Random;
+
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
+
+TEST_CASE("interleaved series are compared by the median of their ratios") {
+  const std::vector<double> slow{103, 105, 107, 109}, fast{100, 102, 104, 106};
+  CHECK(compare_rounds(fast, slow, 0.01) == Verdict::first);
+  CHECK(compare_rounds(slow, fast, 0.01) == Verdict::second);
+  CHECK(compare_rounds(slow, fast, 0.05) == Verdict::tie);
+  CHECK(compare_rounds({}, fast, 0.01) == Verdict::tie);
+  CHECK(median_log_ratio(fast, slow) == doctest::Approx(-0.0285).epsilon(0.05));
+  // Noise of the difference itself, ten times the difference: a tie whatever the threshold.
+  CHECK(compare_rounds(std::vector<double>{80, 120, 90, 110}, std::vector<double>{120, 80, 108, 92}, 0.001) ==
+        Verdict::tie);
+  // A round where one is no time does not count.
+  CHECK(compare_rounds(std::vector<double>{100, 0, 100}, std::vector<double>{110, 1, kNan}, 0.01) == Verdict::first);
+}
+
+TEST_CASE("the choice prefers the default in a tie, then the lowest index") {
+  const std::vector<double> base{100, 100, 100}, near{100.5, 100.4, 100.6}, faster{97, 97, 97}, slower{110, 110, 110};
+  CHECK(choose({base, near, slower}, 1, 0.01) == 1);
+  CHECK(choose({base, near, slower}, 2, 0.01) == 0);
+  CHECK(choose({near, base}, -1, 0.01) == 0);
+  CHECK(choose({base, faster, near}, 0, 0.01) == 1);
+  CHECK(choose({slower, {97.5, 97.4, 97.6}, faster}, 0, 0.01) == 1);  // 1 and 2 tie, both beat the default
+  CHECK(choose({{}, base, near}, 0, 0.01) == 1);                      // the default has no times
+  CHECK(choose({{}, {}}, 0, 0.01) == -1);
+  CHECK(choose({}, -1, 0.01) == -1);
+  CHECK(choose({{kNan, 0}, near, base}, 7, 0.01) == 1);  // an index out of range is no default
+  // 99.5 ties with the default (100) and with the fastest (98.8), which beats it: a tie with the winner is not enough.
+  CHECK(choose({{99.5, 99.5, 99.5}, base, {98.8, 98.8, 98.8}}, 1, 0.01) == 2);
+}
+
+TEST_CASE("a duel under 5 % drift finds a true difference of 1 % within 15 rounds") {
+  constexpr int kSeeds = 400;
+  int right = 0, wrong = 0, wrong_in_turn = 0, rounds = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    Random random(seed);
+    Duel duel(2, {.tie = 0.005});
+    for (int round = 0; !duel.is_over(); ++round) {
+      const auto at = [&](double us, double part) {
+        return us * (1 + 0.05 * (round + part) / 15) * (1 + 0.01 * random.normal());
+      };
+      const double fast = at(100, 0), slow = at(101, 0.3);
+      duel.add(std::vector<double>{fast, slow}, {}, 0, at(100, 0.6));
+    }
+    const auto& series = duel.samples_us();
+    rounds = std::max(rounds, duel.rounds());
+    right += median_log_ratio(series[0], series[1]) < 0;
+    wrong += compare_rounds(series[0], series[1], 0.005) == Verdict::second;
+    // One after the other, as a study without a rematch would have them.
+    std::vector<double> first(series[0]);
+    for (double& us : first) us *= 1.05;
+    wrong_in_turn += summarise(first).median_us > summarise(series[1]).median_us;
+  }
+  MESSAGE("M3 duels right: bar >= 95 % in <= 15 rounds, value " << 100.0 * right / kSeeds << " % in <= " << rounds);
+  CHECK(right >= kSeeds * 95 / 100);
+  CHECK(rounds <= 15);
+  CHECK(wrong == 0);
+  CHECK(wrong_in_turn > kSeeds * 95 / 100);  // what interleaving is for
+}
+
+TEST_CASE("a duel ends when all is settled: losers leave, ties are believed") {
+  Duel duel(3, {});
+  while (!duel.is_over()) duel.add(std::vector<double>{100, 100.2, 120}, {}, 0, 100);
+  CHECK(duel.rounds() == 8);
+  CHECK_FALSE(duel.is_in(2));
+  CHECK(duel.is_in(0));
+  CHECK(duel.is_in(1));
+
+  // A difference of about a tie stays open until the last round; who left early is not timed again.
+  Duel open(3, {});
+  Random random(3);
+  while (!open.is_over()) open.add(std::vector<double>{100, 101 + random.normal(), 150}, {}, 0, 100);
+  CHECK(open.rounds() == 15);
+  CHECK(open.samples_us()[2].size() == 8);
+  CHECK(open.samples_us()[0].size() == 15);
+  CHECK(Duel(0, {}).is_over());
+}
+
+TEST_CASE("a round with a throttled clock or a change within it does not count, until it is usual") {
+  Duel duel(2, {});
+  CHECK(duel.add(std::vector<double>{100, 103}, std::vector<int>{1980, 1975}, 0, 100.4));
+  CHECK_FALSE(duel.add(std::vector<double>{100, 130}, std::vector<int>{1980, 1500}, 0, 100));  // one side throttled
+  CHECK(duel.add(std::vector<double>{100, 103}, std::vector<int>{1500, 1490}, 0, 100));        // both: still a pair
+  CHECK(duel.add(std::vector<double>{100, 103}, std::vector<int>{0, 1490}, 0, 0));             // not known
+  CHECK_FALSE(duel.add(std::vector<double>{100, 90}, {}, 0, 88));                              // the GPU became faster
+  CHECK(duel.rounds() == 3);
+  CHECK(duel.discarded() == 2);
+  CHECK(duel.samples_us()[1] == std::vector<double>{103, 103, 103});
+
+  // A kernel whose own times scatter by 10 % is not thrown out round after round.
+  Duel noisy(2, {});
+  Random random(5);
+  while (!noisy.is_over())
+    noisy.add(std::vector<double>{100 * (1 + 0.1 * random.normal()), 140 * (1 + 0.1 * random.normal())}, {}, 0,
+              100 * (1 + 0.1 * random.normal()));
+  CHECK(noisy.discarded() <= 6);
+  CHECK(median_log_ratio(noisy.samples_us()[0], noisy.samples_us()[1]) < 0);
+
+  // And there is an end to it.
+  Duel hopeless(2, {});
+  int tries = 0;
+  for (; !hopeless.is_over(); ++tries) hopeless.add(std::vector<double>{100, 110}, std::vector<int>{1980, 990}, 0, 100);
+  CHECK(tries <= 15 + 10);
+}
+
+TEST_CASE("a tie stays a tie under noise") {
+  int decided = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Random random(seed);
+    std::vector<double> one, two;
+    for (uint64_t round = 0; round < 9; ++round) {
+      one.push_back(50 * (1 + 0.002 * random.normal()));
+      two.push_back(50.1 * (1 + 0.002 * random.normal()));
+    }
+    decided += compare_rounds(one, two, 0.01) != Verdict::tie;
+    CHECK(choose({one, two}, 1, 0.01) == 1);
+  }
+  CHECK(decided == 0);
+}
