@@ -9,6 +9,8 @@
 namespace jitune::measure {
 namespace {
 
+constexpr size_t kMostGroups = 4;  // of wrong results that are told apart
+
 // Results on the GPU: the guards' verdict, then for each arg a Comparison and three checksums.
 constexpr size_t kPerArg = 6;
 enum Place : size_t { kComparison = 0, kInput = 3, kPristine = 4, kReference = 5 };
@@ -67,6 +69,7 @@ gpu::Trouble Checker::look_again(Finding& finding) {
 
 gpu::Trouble Checker::make_reference(Loaded& loaded, double& first_us, Finding& finding) {
   has_reference_ = false;
+  wrong_.clear();
   for (DeviceMemory& skip : skips_) skip.reset();
   const uint32_t first_poison = poison_word(runs_++);
   if (auto bad = launch_over_poison(loaded, first_poison, first_us)) return bad;
@@ -170,6 +173,49 @@ gpu::Trouble Checker::judge(const std::vector<uint64_t>& results, bool outputs, 
     if (buffers_[i].is_output() && found[0] > allowed_mismatches(args[i]))
       return describe(i, {found[0], found[1], found[2]}, finding);
   }
+  return {};
+}
+
+gpu::Trouble Checker::equals(const std::vector<DeviceMemory>& outputs, bool& equal) {
+  const auto& args = buffers_.args();
+  const CUdeviceptr base = results_.address();
+  const auto bytes = static_cast<size_t>(results_.bytes());
+  if (auto bad = trouble(driver_, "cuMemsetD8Async", driver_.cuMemsetD8Async(base, 0, bytes, stream_))) return bad;
+  for (size_t i = 0; i < args.size(); ++i)
+    if (buffers_[i].is_output())
+      if (auto bad = utility_.compare(buffers_[i].data, outputs[i].address(), skips_[i].address(), args[i], poison_,
+                                      base + result_offset(i)))
+        return bad;
+  std::vector<uint64_t> results(result_index(args.size()), 0);
+  if (auto bad = trouble(driver_, "reading results", driver_.cuMemcpyDtoHAsync(results.data(), base, bytes, stream_)))
+    return bad;
+  if (auto bad = trouble(driver_, "comparing wrong results", driver_.cuStreamSynchronize(stream_))) return bad;
+  equal = true;
+  for (size_t i = 0; i < args.size(); ++i)
+    equal = equal && (!buffers_[i].is_output() || results[result_index(i)] <= allowed_mismatches(args[i]));
+  return {};
+}
+
+gpu::Trouble Checker::sort(int& group) {
+  group = 0;
+  for (size_t known = 0; known < wrong_.size(); ++known) {
+    bool equal = false;
+    if (auto bad = equals(wrong_[known], equal)) return bad;
+    if (equal) group = static_cast<int>(known) + 1;
+    if (equal) return {};
+  }
+  if (wrong_.size() >= kMostGroups) return {};
+  std::vector<DeviceMemory> outputs(buffers_.args().size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto bytes = static_cast<size_t>(buffers_.args()[i].bytes());
+    if (!buffers_[i].is_output() || bytes == 0) continue;
+    if (outputs[i].allocate(driver_, static_cast<int64_t>(bytes), "a wrong result")) return {};  // then it is not kept
+    if (auto bad = trouble(driver_, "keeping a wrong result",
+                           driver_.cuMemcpyDtoDAsync(outputs[i].address(), buffers_[i].data, bytes, stream_)))
+      return bad;
+  }
+  wrong_.push_back(std::move(outputs));
+  group = static_cast<int>(wrong_.size());
   return {};
 }
 

@@ -13,6 +13,7 @@ namespace jitune::measure {
 struct Finding {
   TrialStatus status = TrialStatus::ok;
   std::string error;
+  int group = 0;              ///< as in TrialReply
   bool data_spoiled = false;  ///< inputs or our copies were overwritten: nothing measured on them counts any more
 };
 
@@ -35,12 +36,17 @@ class Checker {
   /// checked against such a reference.
   gpu::Trouble make_reference(Loaded& loaded, double& first_us, Finding& finding);
 
+  /// After a wrong result: which of the earlier wrong results it equals, by the outputs' tolerances. A new one is kept
+  /// while there are few and memory allows. Waits.
+  gpu::Trouble sort(int& group);
+
   /// Looks at guards and inputs again, after timed runs.
   gpu::Trouble look_again(Finding& finding);
 
  private:
   gpu::Trouble launch_over_poison(Loaded& loaded, uint32_t poison, double& us);
   gpu::Trouble inspect(bool outputs, Finding& finding);
+  gpu::Trouble equals(const std::vector<DeviceMemory>& outputs, bool& equal);
   gpu::Trouble mask_unwritten(uint32_t first_poison, uint32_t second_poison);
   gpu::Trouble judge(const std::vector<uint64_t>& results, bool outputs, Finding& finding);
   gpu::Trouble describe(size_t arg, const Comparison& comparison, Finding& finding);
@@ -55,7 +61,8 @@ class Checker {
   struct Checksums {
     std::optional<uint64_t> input, pristine, reference;
   };
-  std::vector<Checksums> checksums_;  // by arg; taken at the first look
+  std::vector<Checksums> checksums_;              // by arg; taken at the first look
+  std::vector<std::vector<DeviceMemory>> wrong_;  // by group, by arg: outputs that were not the reference's
   uint64_t runs_ = 0;
   uint32_t poison_ = 0;  // of the last run
   bool has_reference_ = false;

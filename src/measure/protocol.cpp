@@ -155,7 +155,10 @@ Json to_json(const Setup& setup) {
 }
 
 Json to_json(const TrialRequest& request) {
-  Json json{{"op", "trial"}, {"candidate", candidate_to_json(request.candidate)}, {"reference", request.reference}};
+  Json json{{"op", "trial"},
+            {"candidate", candidate_to_json(request.candidate)},
+            {"reference", request.reference},
+            {"group", request.group}};
   json["margins"] = request.margins;
   if (std::isfinite(request.bound_us)) json["bound_us"] = request.bound_us;  // absent: infinite
   return json;
@@ -200,6 +203,7 @@ Json to_json(const TrialReply& reply) {
           {"check_ms", reply.check_ms},
           {"run_ms", reply.run_ms},
           {"error", reply.error},
+          {"group", reply.group},
           {"context_lost", reply.context_lost},
           {"device_lost", reply.device_lost},
           {"wall_ms", reply.wall_ms}};
@@ -247,6 +251,7 @@ Result<TrialRequest> trial_request_from_json(const Json& json) {
   TrialRequest request;
   request.candidate = std::move(*candidate);
   request.reference = wire::get_bool(json, "reference");
+  request.group = wire::get_bool(json, "group");
   request.bound_us = wire::get_double(json, "bound_us", request.bound_us);
   request.margins = numbers<double>(json, "margins");
   return request;
@@ -310,6 +315,7 @@ Result<TrialReply> trial_reply_from_json(const Json& json) {
   reply.check_ms = wire::get_double(json, "check_ms");
   reply.run_ms = wire::get_double(json, "run_ms");
   reply.error = wire::get_string(json, "error");
+  reply.group = to_int(wire::get_int(json, "group"));
   reply.context_lost = wire::get_bool(json, "context_lost");
   reply.device_lost = wire::get_bool(json, "device_lost");
   reply.wall_ms = wire::get_double(json, "wall_ms");

@@ -75,6 +75,7 @@ struct Candidate {
 struct TrialRequest {
   Candidate candidate;
   bool reference = false;                                     ///< its outputs become what the others are compared with
+  bool group = false;                                         ///< the reference is none to trust: sort wrong results
   double bound_us = std::numeric_limits<double>::infinity();  ///< best median so far
   std::vector<double> margins;                                ///< early stop after sample 1, 2, ...; empty: never
 };
@@ -108,7 +109,8 @@ struct TrialReply {
   Policy::Method method = Policy::Method::stream;  ///< how the samples were taken; never automatic
   int launches = 1;                                ///< launches that a sample is the mean of
   std::string stop;                                ///< why sampling ended: agreed, count, time, lost
-  std::string error;          ///< a sentence; names the output and the first differing element for wrong_result
+  std::string error;  ///< a sentence; names the output and the first differing element for wrong_result
+  int group = 0;  ///< of a wrong result where asked for: 1, 2, ...: all of one number agree; 0: too many to tell apart
   bool context_lost = false;  ///< the worker ends after this reply
   bool device_lost = false;   ///< the GPU failed, not the config
   bool not_run = false;       ///< the host's word, not on the wire: there was no worker to run it

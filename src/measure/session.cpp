@@ -102,6 +102,7 @@ TrialReply Session::trial(const TrialRequest& request) {
   if (finding.status != TrialStatus::ok) {
     reply.status = finding.status;
     reply.error = finding.error;
+    reply.group = finding.group;
     lost_ = lost_ || finding.data_spoiled;
   }
   if (bad) {

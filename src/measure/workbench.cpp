@@ -82,6 +82,7 @@ gpu::Trouble Workbench::trial(const TrialRequest& request, TrialReply& reply, Fi
                            : checker_.run(loaded, reply.first_us, finding))
     return bad;
   reply.check_ms = lap();
+  if (finding.status == TrialStatus::wrong_result && request.group) return checker_.sort(finding.group);
   if (finding.status != TrialStatus::ok) return {};
   if (rested && !first_trial_)
     if (auto bad = warm_up()) return bad;

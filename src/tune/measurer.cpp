@@ -67,6 +67,7 @@ Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point d
   ready_ = false;
   usable_ = true;
   device_lost_ = false;
+  sort_wrong_results_ = false;
   setup_error_.clear();
   const pool::Reply reply = pool_->call(measure::to_json(setup_), kSetupLimit);
   if (reply.outcome != pool::Outcome::ok) {
@@ -166,7 +167,7 @@ void Measurer::pin_method(const measure::TrialReply& reply) {
 measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
                                     std::chrono::milliseconds limit) {
   if (!ensure_ready()) return not_run(setup_error_);
-  return run({candidate, false, bound_us, std::move(margins)}, limit);
+  return run({candidate, false, sort_wrong_results_, bound_us, std::move(margins)}, limit);
 }
 
 measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidates, std::chrono::milliseconds limit) {

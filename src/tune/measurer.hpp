@@ -44,6 +44,9 @@ class Measurer {
   /// `margins`: how far behind `bound_us` it may be after sample 1, 2, ...; empty: it is sampled to the end.
   measure::TrialReply trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
                             std::chrono::milliseconds limit);
+  /// From now on wrong results are sorted into groups that agree: the reference is none to trust.
+  void sort_wrong_results(bool wanted) { sort_wrong_results_ = wanted; }
+
   measure::RematchReply rematch(std::vector<measure::Candidate> candidates, std::chrono::milliseconds limit);
   Result<space::KernelFacts> facts(const measure::FactsRequest& request);
 
@@ -72,6 +75,7 @@ class Measurer {
   std::optional<measure::Candidate> reference_;
   bool ready_ = false;
   bool usable_ = true;
+  bool sort_wrong_results_ = false;
   bool device_lost_ = false;
   std::string setup_error_;
 };

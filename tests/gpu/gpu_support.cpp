@@ -161,7 +161,7 @@ measure::SetupReply GpuWorker::setup(const measure::Setup& setup) {
 }
 
 measure::TrialReply GpuWorker::trial(const measure::Candidate& candidate, double bound_us, bool reference) {
-  send(to_json(measure::TrialRequest{candidate, reference, bound_us, measure::Policy{}.margins}));
+  send(to_json(measure::TrialRequest{candidate, reference, false, bound_us, measure::Policy{}.margins}));
   const auto reply = measure::trial_reply_from_json(receive());
   REQUIRE(reply);
   return *reply;

@@ -113,7 +113,7 @@ class Measurer {
 
   /// As the host does with a trial whose deadline passes.
   TrialReply trial_that_hangs(const Candidate& tried) {
-    worker_->send(to_json(TrialRequest{tried, false, 0, {}}));
+    worker_->send(to_json(TrialRequest{tried, false, false, 0, {}}));
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     CHECK(worker_->finish(true) == 128 + 9);
     worker_.reset();

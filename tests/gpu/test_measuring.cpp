@@ -169,7 +169,7 @@ TEST_CASE("a kernel that never ends dies with its worker, and the next worker me
   {
     GpuWorker worker;
     REQUIRE(worker.setup(setup_for(bench, args)).ok);
-    worker.send(to_json(TrialRequest{candidate(bench, "scale<4>", args), false, 0, {}}));
+    worker.send(to_json(TrialRequest{candidate(bench, "scale<4>", args), false, false, 0, {}}));
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const auto killed = std::chrono::steady_clock::now();
     CHECK(worker.finish(true) == 128 + SIGKILL);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "measure/duel.hpp"
@@ -236,8 +237,8 @@ TEST_CASE("simulated studies lose the true best in less than the stated probabil
   for (const Kind& kind : kinds) {
     const double regret = 100 * kind.regret / kind.studies;
     worst_regret = std::max(worst_regret, regret);
-    MESSAGE(kind.name << ": best given up in " << kind.lost << " of " << kind.studies << ", mean regret " << regret
-                      << " %, launches against seven each " << kind.share / kind.studies);
+    MESSAGE(std::string(kind.name) << ": best given up in " << kind.lost << " of " << kind.studies << ", mean regret "
+                                   << regret << " %, launches against seven each " << kind.share / kind.studies);
     CHECK(kind.lost < 0.05 * kind.studies);
   }
   MESSAGE("M4 true best given up: bar < 5 %, value " << 100.0 * lost / kStudies << " % of " << kStudies << " studies");

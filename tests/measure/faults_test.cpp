@@ -48,6 +48,18 @@ TEST_CASE("a wrong element is found and named") {
   CHECK(study.worker.trial(study.good()).status == TrialStatus::ok);
 }
 
+TEST_CASE("wrong results are sorted into those that agree") {
+  fake(R"({"kernels": [{"match": "scale<[89]>", "fault": "wrong"}, {"match": "scale<7>", "fault": "half"}]})");
+  Worker worker;
+  const auto args = scale_args();
+  REQUIRE(worker.setup(setup_for(args)).ok);
+  REQUIRE(worker.reference(candidate(mangled("scale", 1), args)).status == TrialStatus::ok);
+  CHECK(worker.trial(candidate(mangled("scale", 9), args)).group == 1);
+  CHECK(worker.trial(candidate(mangled("scale", 7), args)).group == 2);
+  CHECK(worker.trial(candidate(mangled("scale", 8), args)).group == 1);
+  CHECK(worker.trial(candidate(mangled("scale", 2), args)).group == 0);
+}
+
 TEST_CASE("an allowed share of mismatches is allowed") {
   fake(faulty("wrong"));
   Worker worker;
@@ -197,7 +209,7 @@ TEST_CASE("a kernel that never ends is ended from outside") {
   REQUIRE(wire::read_frame(reply[0]));
   REQUIRE(send(to_json(setup_for(args))));
   REQUIRE(wire::read_frame(reply[0]));
-  REQUIRE(send(to_json(TrialRequest{candidate(mangled("scale", 9), args), false, 0, {}})));
+  REQUIRE(send(to_json(TrialRequest{candidate(mangled("scale", 9), args), false, false, 0, {}})));
   ::usleep(100'000);
   CHECK(::waitpid(child, nullptr, WNOHANG) == 0);  // it waits, and nothing in the worker gives up for it
   REQUIRE(::kill(child, SIGKILL) == 0);

@@ -143,7 +143,7 @@ TEST_CASE("a setup arrives as it was sent") {
 }
 
 TEST_CASE("trials, rematches and questions for facts arrive as they were sent") {
-  TrialRequest trial{candidate(), true, 12.5, {0.2, 0.1}};
+  TrialRequest trial{candidate(), true, true, 12.5, {0.2, 0.1}};
   auto got = trial_request_from_json(over_the_wire(to_json(trial)));
   REQUIRE(got);
   CHECK(got->candidate.cubin == trial.candidate.cubin);
@@ -156,6 +156,7 @@ TEST_CASE("trials, rematches and questions for facts arrive as they were sent") 
   CHECK(got->candidate.geometry.programmatic_dependent);
   check_same(got->candidate.args, trial.candidate.args);
   CHECK(got->reference);
+  CHECK(got->group);
   CHECK(got->bound_us == 12.5);
   CHECK(got->margins == trial.margins);
   trial.bound_us = std::numeric_limits<double>::infinity();
@@ -195,6 +196,7 @@ TEST_CASE("replies arrive as they were sent") {
   trial.check_ms = 2;
   trial.run_ms = 3;
   trial.error = "why";
+  trial.group = 2;
   trial.context_lost = true;
   trial.wall_ms = 3.5;
   const auto got = trial_reply_from_json(over_the_wire(to_json(trial)));
@@ -214,6 +216,7 @@ TEST_CASE("replies arrive as they were sent") {
   CHECK(got->check_ms == 2);
   CHECK(got->run_ms == 3);
   CHECK(got->error == "why");
+  CHECK(got->group == 2);
   CHECK(got->context_lost);
   CHECK(got->wall_ms == 3.5);
 

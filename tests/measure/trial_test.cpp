@@ -140,7 +140,8 @@ TEST_CASE("short kernels are timed by graphs over copies of the buffers, by the 
   const TrialReply base = worker.reference(candidate(mangled("increment", 1), args));
   REQUIRE_MESSAGE(base.status == TrialStatus::ok, base.error);
   CHECK(base.method == Policy::Method::graph);
-  CHECK(base.launches == 30);  // 150 us
+  CHECK(base.launches >= 30);  // 150 us
+  CHECK(base.launches <= 31);
   CHECK(summarise(base.samples_us).median_us == doctest::Approx(5).epsilon(0.003));
   CHECK(base.stop == "agreed");
   CHECK(driver.allocated_bytes() > bytes + 30 * 4000);

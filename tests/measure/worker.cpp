@@ -75,14 +75,15 @@ SetupReply Worker::setup(const Setup& setup) {
 }
 
 TrialReply Worker::trial(const Candidate& candidate, double bound_us) {
-  const auto reply = trial_reply_from_json(ask(to_json(TrialRequest{candidate, false, bound_us, Policy{}.margins})));
+  const auto reply =
+      trial_reply_from_json(ask(to_json(TrialRequest{candidate, false, true, bound_us, Policy{}.margins})));
   REQUIRE(reply);
   return *reply;
 }
 
 TrialReply Worker::reference(const Candidate& candidate) {
-  const auto reply =
-      trial_reply_from_json(ask(to_json(TrialRequest{candidate, true, std::numeric_limits<double>::infinity(), {}})));
+  const auto reply = trial_reply_from_json(
+      ask(to_json(TrialRequest{candidate, true, false, std::numeric_limits<double>::infinity(), {}})));
   REQUIRE(reply);
   return *reply;
 }

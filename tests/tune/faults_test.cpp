@@ -73,6 +73,19 @@ TEST_CASE("a default config that fails is reported, and the first good config is
   CHECK(outcome.winner->default_us == 0);
 }
 
+TEST_CASE("without a default config that runs, the disagreement is reported by groups") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(R"({"kernels": [{"match": "scale<64, 1>", "fault": "launch_error"},
+             {"match": "scale<256", "fault": "wrong"},
+             {"match": "scale<", "time_us": 100, "spread": 0, "factors": [{"128": 0.5}, {"4": 0.5}]}]})");
+  const auto outcome = bench.tune(Bench::scale());
+  CHECK_MESSAGE(outcome.note.find("the results disagree and there is no reference to trust") != std::string::npos,
+                outcome.note);
+  // Which of them came first is chance; five are right and three are wrong in one way.
+  CHECK(outcome.note.find("5 as BLOCK=") != std::string::npos);
+  CHECK(outcome.note.find("3 as BLOCK=256") != std::string::npos);
+}
+
 TEST_CASE("a source that does not compile in any config ends without a winner and says why") {
   if (!test::have_nvrtc()) return;
   Bench bench("{}");

@@ -1,7 +1,7 @@
 #include "apps/prewarm/rows.hpp"
 
+#include "apps/prewarm/kernels.hpp"
 #include "apps/prewarm/text.hpp"
-#include "space/config.hpp"
 
 namespace jitune::prewarm {
 namespace {
