@@ -14,7 +14,7 @@
 
 namespace jitune::store {
 
-const char* const kSchemaFingerprint = "9bb67ab243fd6d73fa75172da173fb9aa341d14a40aada11bbffb1973aef9a1b";
+const char* const kSchemaFingerprint = "ab77c84c2347dd7487a0f3d4d240b90f211b2e4298d8de6c95366d888aaa9904";
 
 namespace {
 

@@ -222,7 +222,7 @@ TEST_CASE("the worker's own kernels do on the GPU what they do on the host") {
   DeviceMemory result;
   REQUIRE_FALSE(result.allocate(*bench.driver, 24, "test"));
   REQUIRE(bench.driver->cuMemsetD8Async(result.address(), 0, 24, nullptr) == CUDA_SUCCESS);
-  REQUIRE_FALSE(utility.compare(copy, memory.address(), 0, arg, result.address()));
+  REQUIRE_FALSE(utility.compare(copy, memory.address(), 0, arg, 0x7fc0dead, result.address()));
   const auto found = read<uint64_t>(bench, result.address(), 3);
   CHECK(found[0] == 2);
   CHECK(static_cast<uint64_t>(count) - found[1] == 70'001);

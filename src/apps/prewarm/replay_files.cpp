@@ -130,7 +130,7 @@ Result<Recording> read_t4(const Json& json) {
     for (const auto& [name, value] : result["configuration"].items()) row.config.emplace(name, to_value(value));
     row.told = {fate_of(result.value("invalidity", "correct")), 0, 0};
     for (const Json& measurement : result.value("measurements", Json::array()))
-      if (row.told.fate == Fate::ok && measurement.value("name", "") == result["objectives"][0])
+      if (row.told.fate == Fate::ok && measurement.value("name", Json()) == result["objectives"][0])
         row.told = measurement["value"].is_number() ? timed(measurement["value"].get<double>() * us)
                                                     : Told{Fate::run_failed, 0, 0};
     if (row.told.fate == Fate::ok && row.told.time_us <= 0) row.told.fate = Fate::run_failed;
