@@ -42,7 +42,7 @@ struct Graphs {
     void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
     const auto find = [&](const char* name, auto& function) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
-      REQUIRE(function != nullptr);
+      REQUIRE((function != nullptr));
     };
     find("cuStreamBeginCapture_v2", begin);
     find("cuStreamEndCapture", end);
