@@ -283,6 +283,7 @@ std::string from_python(const std::string& text) {
     result += "(" + from_python(text.substr(i + 1, end - i - 1)) + ")";
     i = end;
   }
+  while (result.ends_with(' ')) result.pop_back();
   return result;
 }
 
