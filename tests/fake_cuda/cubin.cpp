@@ -72,7 +72,7 @@ std::string make_cubin(const std::vector<std::string>& functions,
 
 std::string utility_cubin() {
   return make_cubin({"jitune_fill", "jitune_compare", "jitune_unwritten", "jitune_guards", "jitune_checksum",
-                     "jitune_decode", "jitune_spin"});
+                     "jitune_decode", "jitune_spin", "jitune_clock"});
 }
 
 }  // namespace fake_cuda

@@ -175,7 +175,7 @@ TEST_CASE("short kernels are timed by graphs over copies of the buffers, by the 
   REQUIRE(worker.setup(setup).ok);
   CHECK(worker.reference(candidate(mangled("increment", 5), args)).launches == 12);
   // Where memory is short single launches have to do.
-  setup.memory_limit_bytes = bytes + 10'000;
+  setup.memory_limit_bytes = worker.setup(setup).buffer_bytes + 10'000;
   REQUIRE(worker.setup(setup).ok);
   CHECK(worker.reference(candidate(mangled("increment", 1), args)).method == Policy::Method::stream);
 }

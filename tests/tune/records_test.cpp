@@ -11,10 +11,11 @@ key::TuningKey key_of(const std::string& problem, const std::string& kernel = "g
   key::TuningKey key;
   key.kernel = kernel;
   key.problem = problem;
-  key.source_sha256 = "s";
+  key.source_sha256 = key.launch_sha256 = std::string(64, 'a');
   key.arch = "sm_90";
   key.sm_count = 132;
   key.nvrtc = "13.0.88";
+  key.options = key.environment = key.callables = "{}";
   key::seal(key);
   return key;
 }
@@ -22,8 +23,11 @@ key::TuningKey key_of(const std::string& problem, const std::string& kernel = "g
 void tuned(store::Store& store, const key::TuningKey& key, double fast_us) {
   const auto claim = store.claim(key, std::chrono::seconds(60), false);
   REQUIRE(claim.ok());
-  const auto study = store.begin_study(key, {});
-  REQUIRE(study.ok());
+  store::StudyRow about;
+  about.strategy = "random";
+  about.space = about.default_config = "{}";
+  const auto study = store.begin_study(key, about);
+  REQUIRE_MESSAGE(study.ok(), study.error());
   const std::pair<const char*, double> times[] = {{R"({"B":64})", fast_us}, {R"({"B":128})", 2 * fast_us}};
   for (const auto& [config, time_us] : times) {
     store::TrialRow row;
@@ -69,7 +73,7 @@ TEST_CASE("another device, source or compiler is further away than none") {
   const double compiler = tune::distance_between(own, other);
   CHECK(compiler > 0);
   other = own;
-  other.source_sha256 = "t";
+  other.source_sha256 = std::string(64, 'b');
   const double source = tune::distance_between(own, other);
   CHECK(source > compiler);
   other = own;

@@ -93,8 +93,10 @@ TEST_CASE("a space that grows by one value costs only the new configs") {
   REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
   REQUIRE(outcome.winner.has_value());
   CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");  // found then, measured again now
-  // Three new configs, the default config as reference, and the old winner for the rematch.
-  CHECK(outcome.trials == 5);
+  // Three new configs, the default config as reference, and for the rematch the old winner, with the two old configs
+  // that are near the best of the new ones where they were measured to the end then.
+  CHECK(outcome.trials >= 5);
+  CHECK(outcome.trials <= 7);
 }
 
 TEST_CASE("a study that was cancelled goes on where it stopped") {
