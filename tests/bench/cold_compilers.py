@@ -17,22 +17,32 @@ import tempfile
 import time
 
 
+def is_running(pid):
+    """Whether a process runs and is not ending (PF_EXITING), which frees its memory for some milliseconds."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return False
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0] in "RD" and not int(fields[6]) & 4
+
+
 def running_workers(worker):
-    """How many processes of that program run at this moment, and how many there are."""
-    running = there = 0
-    for pid in os.listdir("/proc"):
-        if not pid.isdigit():
-            continue
+    """How many processes of that program run at one moment, and how many there are.
+
+    Reading /proc takes milliseconds, in which one may stop and another start; only those count that ran before and
+    after all were looked at.
+    """
+    there = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-                text = file.read()
-            if os.readlink(f"/proc/{pid}/exe") != worker:
-                continue
-        except (OSError, ValueError):
-            continue
-        there += 1
-        running += text[text.rindex(")") + 2] in "RD"
-    return running, there
+            if os.readlink(f"/proc/{pid}/exe") == worker:
+                there.append(pid)
+        except OSError:
+            pass
+    first = [pid for pid in there if is_running(pid)]
+    return sum(map(is_running, first)), len(there)
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

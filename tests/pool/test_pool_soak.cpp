@@ -114,10 +114,14 @@ class Ledger {
       if (++wrong_ <= 10) std::printf("request %d (%s): %s\n", request, way.word, wrong.c_str());
   }
 
+  void submit() { ++submitted_; }
+  int submitted() const { return submitted_; }
+
   int left() {
     const std::lock_guard lock(mutex_);
     return left_;
   }
+  int answered() { return static_cast<int>(answers_.size()) - left(); }
   int wrong() {
     const std::lock_guard lock(mutex_);
     return wrong_;
@@ -152,6 +156,7 @@ class Ledger {
   std::mutex mutex_;
   std::vector<int> answers_;
   std::map<std::string, int> outcomes_;
+  std::atomic<int> submitted_{0};
   int left_, wrong_ = 0;
 };
 
@@ -177,6 +182,7 @@ void submit_share(Pool& pool, Ledger& ledger, int begin, int end, uint64_t share
     const Way& way = ways()[pick(random)];
     Json request = fake(way.word, way.number);
     request["payload"] = i;
+    ledger.submit();
     // The pool is restarted now and then, which may hit any of them.
     const uint64_t id = pool.submit(request,
                                     {.deadline = way.deadline,
@@ -185,7 +191,7 @@ void submit_share(Pool& pool, Ledger& ledger, int begin, int end, uint64_t share
                                                                        : pool::Placement::any},
                                     [&, i](Reply reply) { ledger.note(i, way, reply, true); });
     if (random() % 40 == 0) pool.cancel(id);
-    while (i - begin > 200 && ledger.left() > 600) std::this_thread::sleep_for(2ms);
+    while (ledger.submitted() - ledger.answered() > 600) std::this_thread::sleep_for(2ms);
     if (random() % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
   }
 }
