@@ -140,6 +140,8 @@ class Ledger {
  private:
   static std::string wrong_with(int request, const Way& way, const Reply& reply, bool may_be_taken_back) {
     if (reply.outcome == Outcome::cancelled) return may_be_taken_back ? "" : "cancelled by nobody";
+    // Where no descriptor was to be had for several tries, that is the answer (17).
+    if (reply.outcome == Outcome::no_worker && reply.detail.find("Too many open files") != std::string::npos) return "";
     // A request may be given to a worker whose predecessor's last act is not known yet; that is told as what it is.
     const bool unlucky = reply.outcome == Outcome::crash || reply.outcome == Outcome::protocol;
     const bool expected = std::find(way.may_be.begin(), way.may_be.end(), reply.outcome) != way.may_be.end();
@@ -164,7 +166,8 @@ pool::PoolOptions chaos_options(const std::string& slots, int slot_count) {
   // Some workers are slow to say hello (5), some never live to say it.
   auto options = fake_pool(6, {"moody-hello", "tag=" + std::to_string(::getpid()) + "-" + std::to_string(seed())});
   options.storm_deaths = 1'000'000;
-  options.backoff = 0ms;
+  options.storm_pause = 50ms;
+  options.backoff = 1ms;
   options.narrow_for = 20ms;
   options.max_requests_per_worker = 40;
   options.idle_exit = 50ms;
