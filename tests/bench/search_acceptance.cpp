@@ -181,12 +181,14 @@ class Acceptance {
       ReplayOptions options = plain("random", recorded.rows());
       options.until_within_5_percent = true;
       const auto all = runs(recorded, options);
-      const double count = static_cast<double>(all.size()), mean = mean_to_5_percent(all, 0);
-      double square = 0;
-      for (const ReplayRun& one : all) square += std::pow(static_cast<double>(one.within_5_percent) - mean, 2);
-      const double sigma = std::sqrt(square / (count - 1) / count);
-      const double expected =
-          static_cast<double>(recorded.rows() + 1) / static_cast<double>(recorded.count_within(1.05) + 1);
+      // The first of K marked among N draws without repeats. The spread is that of this law, not the sample's own: of
+      // so skewed a law a sample that is low in its mean is low in its spread too.
+      const double rows = static_cast<double>(recorded.rows()),
+                   marked = static_cast<double>(recorded.count_within(1.05));
+      const double expected = (rows + 1) / (marked + 1);
+      const double variance = (rows + 1) * (rows - marked) * marked / ((marked + 1) * (marked + 1) * (marked + 2));
+      const double mean = mean_to_5_percent(all, 0);
+      const double sigma = std::sqrt(variance / static_cast<double>(all.size()));
       worst = std::max(worst, std::abs(mean - expected) / sigma);
     }
     at_most("R1", "random: mean draws to 5 % against (N+1)/(K+1), worst sigmas", 3, worst, 2);
