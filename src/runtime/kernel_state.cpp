@@ -240,7 +240,7 @@ void KernelState::log_choice(const Plan& plan, const Problem& problem, double wa
   tuner_->log().info("chosen", model_->name(), text.str());
 }
 
-/// What misses and captures are tuned by; made once.
+/// What misses are tuned by; made once.
 const std::string& KernelState::definition_text() {
   std::call_once(definition_once_, [&] { definition_text_ = space::definition_text(space::self_contained(*model_)); });
   return definition_text_;

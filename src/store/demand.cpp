@@ -1,4 +1,4 @@
-// What launches asked for: misses, captures and the definitions that they are tuned by.
+// What launches asked for: misses and the definitions that they are tuned by.
 #include "base/hash.hpp"
 #include "store/rows.hpp"
 #include "store/text.hpp"
@@ -17,28 +17,6 @@ std::string keep_definition(Database& database, const std::string& kernel, const
       .bind(sha256, clean_text(kernel), clean_text(definition), now)
       .run();
   return sha256;
-}
-
-constexpr const char* kCaptures =
-    "SELECT capture_id, key_sha256, kernel, problem, definition_sha256, device, at FROM captures "
-    "WHERE ?1 = 0 OR capture_id = ?1 ORDER BY kernel, problem, capture_id";
-
-std::vector<CaptureRow> read_captures(Database& database, int64_t which) {
-  Statement row = database.prepare(kCaptures);
-  row.bind(which);
-  std::vector<CaptureRow> rows;
-  while (row.next()) {
-    CaptureRow capture;
-    capture.capture = row.integer();
-    capture.key_sha256 = row.text();
-    capture.kernel = row.text();
-    capture.problem = row.text();
-    capture.definition_sha256 = row.text();
-    capture.device = row.text();
-    capture.at = row.integer();
-    rows.push_back(std::move(capture));
-  }
-  return rows;
 }
 
 }  // namespace
@@ -76,42 +54,6 @@ std::vector<MissRow> misses(Database& database) {
     rows.push_back(std::move(miss));
   }
   return rows;
-}
-
-void put_capture(Database& database, const CaptureRow& capture, const std::string& definition, int64_t now) {
-  const std::string sha256 = keep_definition(database, capture.kernel, definition, now);
-  database.prepare("DELETE FROM captures WHERE key_sha256 = ? AND problem = ?")
-      .bind(capture.key_sha256, capture.problem)
-      .run();
-  database
-      .prepare("INSERT INTO captures (key_sha256, problem, kernel, definition_sha256, device, at) VALUES (?,?,?,?,?,?)")
-      .bind(capture.key_sha256, capture.problem, clean_text(capture.kernel), sha256, clean_text(capture.device), now)
-      .run();
-  const int64_t id = database.last_id();
-  for (const auto& value : capture.values)
-    database.prepare("INSERT INTO capture_values (capture_id, arg, is_buffer, bytes) VALUES (?,?,?,?)")
-        .bind(id, static_cast<int64_t>(value.arg), value.is_buffer, Blob{value.bytes})
-        .run();
-}
-
-std::vector<CaptureRow> captures(Database& database) {
-  return read_captures(database, 0);
-}
-
-std::optional<CaptureRow> find_capture(Database& database, int64_t capture) {
-  auto rows = read_captures(database, capture);
-  if (rows.empty()) return std::nullopt;
-  Statement row =
-      database.prepare("SELECT arg, is_buffer, bytes FROM capture_values WHERE capture_id = ? ORDER BY arg");
-  row.bind(capture);
-  while (row.next()) {
-    CaptureRow::Value value;
-    value.arg = static_cast<size_t>(row.integer());
-    value.is_buffer = row.integer() != 0;
-    value.bytes = row.blob();
-    rows.front().values.push_back(std::move(value));
-  }
-  return std::move(rows.front());
 }
 
 std::optional<std::string> find_definition(Database& database, const std::string& definition_sha256) {

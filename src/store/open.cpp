@@ -14,7 +14,7 @@
 
 namespace jitune::store {
 
-const char* const kSchemaFingerprint = "ab77c84c2347dd7487a0f3d4d240b90f211b2e4298d8de6c95366d888aaa9904";
+const char* const kSchemaFingerprint = "ebb42c067168946d41232d0eb46f5eb79c036eb03570211a9742ed3dcae99d2c";
 
 namespace {
 

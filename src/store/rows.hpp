@@ -31,9 +31,6 @@ struct Miss {
 };
 void record_miss(Database& database, const Miss& miss, int64_t now);  ///< (t)
 std::vector<MissRow> misses(Database& database);
-void put_capture(Database& database, const CaptureRow& capture, const std::string& definition, int64_t now);  ///< (t)
-std::vector<CaptureRow> captures(Database& database);
-std::optional<CaptureRow> find_capture(Database& database, int64_t capture);
 std::optional<std::string> find_definition(Database& database, const std::string& definition_sha256);
 
 // artifacts.cpp

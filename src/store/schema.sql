@@ -187,7 +187,7 @@ CREATE TABLE failures_seen (             -- builds that failed to compile, or to
   PRIMARY KEY (build_sha256, problem_sha256)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE definitions (               -- kernels as launches knew them: misses and captures are tuned by them
+CREATE TABLE definitions (               -- kernels as launches knew them: misses are tuned by them
   definition_sha256 TEXT PRIMARY KEY CHECK (length(definition_sha256) = 64),
   kernel        TEXT NOT NULL,
   definition    TEXT NOT NULL,           -- JSON, with the source's text
@@ -206,25 +206,6 @@ CREATE TABLE misses (                    -- launches that found no winner: what 
   last_at       INTEGER NOT NULL,
   PRIMARY KEY (key_sha256, problem)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE captures (                  -- real launches, kept to tune on their data: one for each key and exact problem
-  capture_id    INTEGER PRIMARY KEY,
-  key_sha256    TEXT NOT NULL,
-  problem       TEXT NOT NULL,           -- exact
-  kernel        TEXT NOT NULL,
-  definition_sha256 TEXT NOT NULL REFERENCES definitions,
-  device        TEXT NOT NULL,
-  at            INTEGER NOT NULL,
-  UNIQUE (key_sha256, problem)
-) STRICT;
-
-CREATE TABLE capture_values (            -- its scalars, and its buffers where they were asked for
-  capture_id    INTEGER NOT NULL REFERENCES captures ON DELETE CASCADE,
-  arg           INTEGER NOT NULL,        -- index in the definition's args
-  is_buffer     INTEGER NOT NULL CHECK (is_buffer IN (0, 1)),
-  bytes         BLOB NOT NULL,
-  PRIMARY KEY (capture_id, arg)
-) STRICT;
 
 CREATE TABLE toolchains (                -- which NVRTC a file is, so that a warm process need not load it
   path          TEXT PRIMARY KEY,

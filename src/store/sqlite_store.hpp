@@ -33,7 +33,6 @@ class SqliteStore final : public Store {
   Result<std::vector<KeyRow>> find_related(const key::TuningKey& key) override;
   Result<void> record_miss(const key::TuningKey& key, const std::string& exact_problem, const std::string& device,
                            const std::string& definition, int64_t times) override;
-  Result<void> put_capture(const CaptureRow& capture, const std::string& definition) override;
   Result<std::optional<ArtifactRow>> find_artifact(const std::string& build_sha256) override;
   Result<std::vector<ArtifactRow>> find_artifacts(const std::vector<std::string>& build_sha256) override;
   Result<void> put_artifact(const ArtifactRow& artifact, const key::SourceHash& source,
@@ -56,8 +55,6 @@ class SqliteStore final : public Store {
   Result<std::vector<TrialRow>> trials_of_study(int64_t study) override;
   Result<std::optional<StudyView>> find_study(int64_t study) override;
   Result<std::vector<MissRow>> misses() override;
-  Result<std::vector<CaptureRow>> captures() override;
-  Result<CaptureRow> find_capture(int64_t capture) override;
   Result<std::string> definition(const std::string& definition_sha256) override;
   Result<std::string> source_of(const std::string& source_sha256) override;
   Result<Health> health() override;

@@ -101,15 +101,6 @@ Result<void> SqliteStore::record_miss(const key::TuningKey& key, const std::stri
   }));
 }
 
-Result<void> SqliteStore::put_capture(const CaptureRow& capture, const std::string& definition) {
-  return plain(run(Wait::work, Access::write, [&](Database& database) {
-    Transaction transaction(database);
-    store::put_capture(database, capture, definition, now());
-    transaction.commit();
-    return Done{};
-  }));
-}
-
 Result<std::optional<ArtifactRow>> SqliteStore::find_artifact(const std::string& build_sha256) {
   return run(Wait::work, Access::read, [&](Database& database) {
     const auto find = [&](Database& any) { return store::find_artifact(any, build_sha256, true); };
@@ -206,18 +197,6 @@ Result<std::vector<MissRow>> SqliteStore::misses() {
       [](std::vector<MissRow>& found, std::vector<MissRow> below) {
         found.insert(found.end(), std::make_move_iterator(below.begin()), std::make_move_iterator(below.end()));
       });
-}
-
-Result<std::vector<CaptureRow>> SqliteStore::captures() {
-  return run(Wait::work, Access::read, [](Database& database) { return store::captures(database); });
-}
-
-Result<CaptureRow> SqliteStore::find_capture(int64_t capture) {
-  auto found =
-      run(Wait::work, Access::read, [&](Database& database) { return store::find_capture(database, capture); });
-  if (!found) return found.failure();
-  if (!*found) return Failure{"there is no capture " + std::to_string(capture) + " in the database"};
-  return std::move(**found);
 }
 
 Result<std::string> SqliteStore::definition(const std::string& definition_sha256) {

@@ -119,21 +119,6 @@ struct MissRow {
   std::string definition_sha256;  ///< see Store::definition; "" when it was not told
 };
 
-/// One real launch, kept to be tuned on its own data.
-struct CaptureRow {
-  int64_t capture = 0;
-  std::string key_sha256, kernel, problem;  ///< problem: canonical JSON, exact
-  std::string definition_sha256;
-  std::string device;
-  int64_t at = 0;
-  struct Value {
-    size_t arg = 0;  ///< index in the definition's args
-    bool is_buffer = false;
-    std::string bytes;
-  };
-  std::vector<Value> values;  ///< filled by find_capture
-};
-
 /// One line of list(): a key and, where there is one, its winner.
 struct KeyRow {
   key::TuningKey key;
@@ -177,8 +162,6 @@ class Store {
   virtual Result<void> record_miss(const key::TuningKey& key, const std::string& exact_problem,
                                    const std::string& device, const std::string& definition = {},
                                    int64_t times = 1) = 0;
-  /// Keeps a launch, replacing an earlier one of its key and problem.
-  virtual Result<void> put_capture(const CaptureRow& capture, const std::string& definition) = 0;
 
   // --- compiling -----------------------------------------------------------------------------------------------------
   /// An artifact, its cubin (if kept) verified by SHA-256; a damaged cubin is dropped and the row comes back without.
@@ -226,8 +209,6 @@ class Store {
   virtual Result<std::vector<TrialRow>> trials_of_study(int64_t study) = 0;
   virtual Result<std::optional<StudyView>> find_study(int64_t study) = 0;
   virtual Result<std::vector<MissRow>> misses() = 0;
-  virtual Result<std::vector<CaptureRow>> captures() = 0;
-  virtual Result<CaptureRow> find_capture(int64_t capture) = 0;
   virtual Result<std::string> definition(const std::string& definition_sha256) = 0;
   virtual Result<std::string> source_of(const std::string& source_sha256) = 0;
   struct Health {

@@ -174,7 +174,7 @@ Exit exit_for(const std::vector<Tuned>& all) {
 
 Exit run_tune(Session& session) {
   const bool json = session.options().json;
-  const bool from_database = session.options().from_misses || session.options().from_captures;
+  const bool from_database = session.options().from_misses;
   std::vector<Work> work;
   if (!from_database) work = session.load();  // what is wrong with files is told before anything is opened
   const space::DeviceInfo device = session.gpu();

@@ -1,4 +1,4 @@
-// Work that launches left in the database: misses and captures.
+// Work that launches left in the database: misses.
 #include <map>
 #include <set>
 #include <utility>
@@ -80,29 +80,6 @@ std::vector<Work> load_misses(const Options& options, store::Store& store, const
       ++unusable;
   }
   if (work.empty()) nothing_to_do("misses", device, others, unusable);
-  return work;
-}
-
-std::vector<Work> load_captures(const Options& options, store::Store& store, const std::string& device,
-                                const std::function<void(const std::string&)>& warn) {
-  auto captures = store.captures();
-  if (!captures) throw Stop(Exit::database, captures.error());
-  Definitions definitions(store);
-  std::vector<Work> work;
-  size_t others = 0, unusable = 0;
-  for (const auto& capture : *captures) {
-    if (!options.kernel.empty() && capture.kernel != options.kernel) {
-      ++others;
-      continue;
-    }
-    if (auto item = work_of(definitions, capture.kernel, capture.problem, capture.definition_sha256, warn)) {
-      item->capture = capture.capture;
-      work.push_back(std::move(*item));
-    } else {
-      ++unusable;
-    }
-  }
-  if (work.empty()) nothing_to_do("captures", device, others, unusable);
   return work;
 }
 

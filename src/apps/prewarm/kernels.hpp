@@ -16,7 +16,6 @@ namespace jitune::prewarm {
 struct Work {
   std::shared_ptr<const space::Model> model;
   ProblemSpec problem;
-  int64_t capture = 0;  ///< its number in the store; 0: none
 };
 
 /// Loads the kernels of `options.files` and gives each the problems whose names are exactly its own. Opens nothing
@@ -28,15 +27,11 @@ std::vector<Work> load_work(const Options& options, const std::function<void(con
 /// `warn` hears of those that can't be tuned. Throws Stop where there is nothing to do.
 std::vector<Work> load_misses(const Options& options, store::Store& store, const std::string& device,
                               const std::function<void(const std::string&)>& warn);
-/// The captures of `store` likewise.
-std::vector<Work> load_captures(const Options& options, store::Store& store, const std::string& device,
-                                const std::function<void(const std::string&)>& warn);
 
 /// A kernel, its problem and a device.
 struct Task {
   space::Instance instance;
   ProblemSpec problem;
-  int64_t capture = 0;        ///< its number in the store; 0: none
   std::string label() const;  ///< `rmsnorm T=half hidden=8192 rows=4096`
 };
 

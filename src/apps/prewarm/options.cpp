@@ -193,7 +193,6 @@ void add_tune(CLI::App& app, Options& options) {
   shared.kernels(false);
   shared.app->add_flag("--from-misses", options.from_misses,
                        "No files: what launches on this GPU found no winner for, most wanted first");
-  shared.app->add_flag("--from-captures", options.from_captures, "No files: launches that JITUNE_CAPTURE kept");
   shared.device();
   shared.database();
   shared.duration("--budget", options.budget, "At most this long a problem, 30s or 2m (default: until all is tried)");
@@ -382,12 +381,12 @@ Options parse_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw Stop(Exit::usage, explain(app, error, argc, argv));
   }
-  const bool from_database = options.from_misses || options.from_captures;
+  const bool from_database = options.from_misses;
   if (options.command == Options::Command::tune && options.files.empty() && !from_database)
     throw Stop(Exit::usage, std::string(kWhichKernel) + "\n(jit-prewarm tune --help lists the options)");
   if (from_database && (!options.files.empty() || !options.problems.empty() || !options.problem_table.empty()))
     throw Stop(Exit::usage,
-               "--from-misses and --from-captures take kernels and problems from the database; give no files and no "
+               "--from-misses takes kernels and problems from the database; give no files and no "
                "problems with them");
   return options;
 }

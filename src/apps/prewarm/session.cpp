@@ -131,8 +131,7 @@ std::vector<Work> Session::load() {
 
 std::vector<Work> Session::load_from(store::Store& store, const space::DeviceInfo& device) {
   const auto warning = [this](const std::string& text) { warn(text); };
-  return options_.from_captures ? load_captures(options_, store, device.name, warning)
-                                : load_misses(options_, store, device.name, warning);
+  return load_misses(options_, store, device.name, warning);
 }
 
 std::vector<Task> Session::tasks(const std::vector<Work>& work, const space::DeviceInfo& device) const {

@@ -42,7 +42,7 @@ class Session {
   /// Kernels bound to their problems on a device; nothing is opened. Ends the command where a space is empty.
   std::vector<Task> tasks(const std::vector<Work>& work, const space::DeviceInfo& device) const;
   std::vector<Work> load();
-  /// What misses or captures of the database ask for on this GPU.
+  /// What misses of the database ask for on this GPU.
   std::vector<Work> load_from(store::Store& store, const space::DeviceInfo& device);
 
   /// Makes sure of NVRTC and the worker program, then opens or creates the database.
