@@ -48,7 +48,7 @@ std::optional<Work> work_of(Definitions& definitions, const std::string& kernel,
     warn("kernel '" + kernel + "', problem " + problem + " is left out: " + (values ? model.error() : values.error()));
     return std::nullopt;
   }
-  return Work{*model, {*values, space::short_text(*values), kernel + " " + space::short_text(*values)}, 0};
+  return Work{*model, {*values, space::short_text(*values), kernel + " " + space::short_text(*values)}};
 }
 
 [[noreturn]] void nothing_to_do(const std::string& what, const std::string& device, size_t others, size_t unusable) {

@@ -114,8 +114,8 @@ std::vector<Work> load_work(const Options& options, const std::function<void(con
     std::set<std::string> seen;  // the same problem from two places is one problem
     const size_t before = work.size();
     for (const ProblemSpec& spec : specs)
-      if (fits(*model, spec) && seen.insert(space::canonical(spec.values)).second) work.push_back({model, spec, 0});
-    if (model->problem().empty() && seen.empty()) work.push_back({model, {}, 0});
+      if (fits(*model, spec) && seen.insert(space::canonical(spec.values)).second) work.push_back({model, spec});
+    if (model->problem().empty() && seen.empty()) work.push_back({model, {}});
     if (work.size() == before) idle.push_back(model);
   }
   if (work.empty()) refuse_no_problem(models);
