@@ -50,7 +50,7 @@ TEST_CASE("command lines that can't be understood") {
   refused(h, "list --databse x.db", 2, {"there is no option '--databse'", "did you mean '--database'"});
   refused(h, "list x.db", 2, {"'x.db' is one argument too many", "jit-prewarm list --help"});
   refused(h, "compile scale.toml --limit 0" + kProblem, 2, {"--limit"});
-  refused(h, "compile scale.toml --compile-workers lots" + kProblem, 2, {"--compile-workers", "lots"});
+  refused(h, "compile scale.toml --jobs lots" + kProblem, 2, {"--jobs", "lots"});
   refused(h, "tune scale.toml --budget 30" + kProblem, 2, {"--budget", "'30' is not a duration", "500ms, 30s"});
   refused(h, "compile scale.toml --arch sm_90 --device 0" + kProblem, 2, {"--arch", "--device"});
   refused(h, "compile scale.toml --arch sm_91" + kProblem, 2, {"--arch sm_91: unknown", "sm_90"});

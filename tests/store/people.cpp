@@ -87,7 +87,8 @@ TEST_CASE("the views read well") {
   REQUIRE(trials.size() == 5);
   CHECK(has(trials[0], R"(config={"BLOCK":128}|status=ok|samples=5|median_us=12.5)"));
   CHECK(has(trials[0],
-            "speedup=1.60x|regs=40|spill_bytes=16|shared_kib=48.0|occupancy_pct=75.0|compile_ms=212.5|wall_ms=240.0"));
+            "speedup=1.60x|regs=40|spill_bytes=16|shared_kib=48.0|occupancy_pct=75.0|clock_mhz=1755|stop=settled|"
+            "compile_ms=212.5|wall_ms=240.0"));
   CHECK(has(trials[1], R"(config={"BLOCK":64}|status=ok)"));
   CHECK(has(trials[2], "status=early_stopped"));
 

@@ -62,6 +62,7 @@ store::TrialRow sample_trial(const std::string& config, double median_us) {
   trial.max_us = median_us * 1.1;
   trial.first_us = median_us * 3;
   trial.clock_mhz = 1755;
+  trial.stop = "settled";
   trial.occupancy = 0.75;
   trial.default_us = 20;
   trial.shared_bytes = 49152;
