@@ -307,9 +307,11 @@ TEST_CASE("a death for want of memory halves the width for a while") {
     const auto start = Clock::now();
     for (int i = 0; i < requests; ++i)
       pool.submit(fake("self-slowly", 40), 10s, [&](Reply reply) {
-        const std::lock_guard lock(mutex);
-        pids.insert(wire::get_int(reply.message, "pid"));
-        done.count_down();
+        {
+          const std::lock_guard lock(mutex);
+          pids.insert(wire::get_int(reply.message, "pid"));
+        }
+        done.count_down();  // not under the lock, which ends with this function as soon as it is told
       });
     done.wait();
     return std::pair(pids.size(), ms_since(start));
@@ -357,8 +359,10 @@ TEST_CASE("placement: fresh is a worker that has served nobody, alone has no oth
   std::latch done(5);
   const auto note = [&](const char* name) {
     return [&, name](Reply reply) {
-      const std::lock_guard lock(mutex);
-      order.emplace_back(reply.outcome == Outcome::ok ? name : "failed");
+      {
+        const std::lock_guard lock(mutex);
+        order.emplace_back(reply.outcome == Outcome::ok ? name : "failed");
+      }
       done.count_down();
     };
   };
