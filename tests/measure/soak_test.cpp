@@ -12,6 +12,15 @@ using namespace jitune::measure::test;
 
 namespace {
 
+// A sanitizer keeps freed memory for a while, and says itself what leaked.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kResidentTells = false;
+constexpr int kConfigs = 1000;
+#else
+constexpr bool kResidentTells = true;
+constexpr int kConfigs = 4000;
+#endif
+
 int64_t resident_kib() {
   int64_t kib = 0;
   FILE* status = std::fopen("/proc/self/status", "re");
@@ -37,7 +46,6 @@ TEST_CASE("memory stays flat over thousands of configs, good and bad, stream and
     REQUIRE(worker.reference(candidate(mangled("scale", 1), args)).status == TrialStatus::ok);
     const int64_t modules = driver.modules();
     int64_t bytes = 0, resident = 0;
-    constexpr int kConfigs = 4000;
     for (int i = 0; i < kConfigs; ++i) {
       const TrialReply reply = worker.trial(candidate(mangled("scale", i), args), 10);
       CHECK(reply.status == (i % 10 == 7   ? TrialStatus::wrong_result
@@ -52,9 +60,9 @@ TEST_CASE("memory stays flat over thousands of configs, good and bad, stream and
     }
     CHECK(driver.modules() == modules);
     CHECK(driver.allocated_bytes() == bytes);
-    MESSAGE(to_string(method) << ": resident " << resident << " KiB after a quarter, " << resident_kib()
-                              << " at the end");
-    CHECK(resident_kib() < resident + 4096);
+    MESSAGE(std::string(to_string(method))
+            << ": resident " << resident << " KiB after a quarter, " << resident_kib() << " at the end");
+    CHECK((!kResidentTells || resident_kib() < resident + 4096));
     CHECK(worker.finish() == 0);
   }
   CHECK(driver.modules() == 0);
