@@ -29,7 +29,7 @@ search::Told told_of(const store::TrialRow& row) {
 }
 
 /// The strategy, with what is known already: trials of earlier studies of this key are not proposed again, but the
-/// search learns from them, their times scaled by how the default config's has changed since.
+/// search learns from them, by their times as they were (the default config has not been timed yet to scale them by).
 Result<void> Study::prepare_search() {
   search::StrategyOptions options;
   options.name = request_.search.strategy;
