@@ -9,6 +9,9 @@
 namespace jitune::measure {
 namespace {
 
+// Of a tie. Two configs that differ by about a tie would win in turn if all within a tie of the fastest could: the
+// place where the choice flips must lie well inside of what counts as equally good.
+constexpr double kAlikeShare = 0.25;
 constexpr double kErrorFactor = 2.0;     // joint error = this x MAD / sqrt(rounds), about one error of the median
 constexpr size_t kSignRounds = 8;        // all of them alike by chance: 2 x 2^-8
 constexpr double kThrottled = 0.9;       // of the round's median clock
@@ -73,7 +76,8 @@ Verdict compare_rounds(std::span<const double> first_us, std::span<const double>
 }
 
 int choose(const std::vector<std::vector<double>>& series_us, int default_index, double tie) {
-  // The fastest by median first; who ties with it may take its place, the default before all, then the lowest index.
+  // The fastest by median first. The default takes its place in a tie, others only where the two can't be told apart:
+  // then the lowest index.
   int fastest = -1;
   double fastest_us = 0;
   for (size_t i = 0; i < series_us.size(); ++i) {
@@ -86,19 +90,17 @@ int choose(const std::vector<std::vector<double>>& series_us, int default_index,
   }
   if (fastest < 0) return -1;
   const auto& best = series_us[static_cast<size_t>(fastest)];
-  const auto ties = [&](size_t i) {
-    return summarise(series_us[i]).samples > 0 && order(series_us[i], best, tie) <= 0;
+  const auto is_within = [&](size_t i, double margin) {
+    return summarise(series_us[i]).samples > 0 && order(series_us[i], best, margin) <= 0;
   };
-  if (default_index >= 0 && static_cast<size_t>(default_index) < series_us.size() &&
-      ties(static_cast<size_t>(default_index)))
-    return default_index;
+  const bool has_default = default_index >= 0 && static_cast<size_t>(default_index) < series_us.size() &&
+                           summarise(series_us[static_cast<size_t>(default_index)]).samples > 0;
+  if (has_default && is_within(static_cast<size_t>(default_index), tie)) return default_index;
   for (size_t i = 0; i < series_us.size(); ++i) {
-    if (!ties(i)) continue;
-    if (default_index < 0 || static_cast<size_t>(default_index) >= series_us.size() ||
-        summarise(series_us[static_cast<size_t>(default_index)]).samples == 0)
+    if (!is_within(i, tie * kAlikeShare)) continue;
+    // To be like the fastest is not yet a win over the default.
+    if (!has_default || order(series_us[i], series_us[static_cast<size_t>(default_index)], tie) < 0)
       return static_cast<int>(i);
-    // A tie with the fastest is not yet a win over the default.
-    if (order(series_us[i], series_us[static_cast<size_t>(default_index)], tie) < 0) return static_cast<int>(i);
   }
   return fastest;
 }

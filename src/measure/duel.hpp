@@ -15,8 +15,9 @@ double median_log_ratio(std::span<const double> first_us, std::span<const double
 enum class Verdict : uint8_t { first, second, tie };
 Verdict compare_rounds(std::span<const double> first_us, std::span<const double> second_us, double tie);
 
-/// Chooses among finalists measured interleaved. `default_index` (or -1) is preferred in a tie; then the lowest index,
-/// which callers make the canonical order. The winner beats the default by more than a tie or the default is chosen.
+/// Chooses among finalists measured interleaved. `default_index` (or -1) is preferred in a tie: the winner beats the
+/// default by more than a tie or the default is chosen. Of the others the fastest wins; the lowest index, which callers
+/// make the canonical order, where two differ by less than a quarter of a tie or than their own error.
 /// Returns the chosen index, or -1 when no series holds a sample.
 int choose(const std::vector<std::vector<double>>& series_us, int default_index, double tie);
 

@@ -31,17 +31,19 @@ TEST_CASE("interleaved series are compared by the median of their ratios") {
   CHECK(compare_rounds(std::vector<double>{100, 0, 100}, std::vector<double>{110, 1, kNan}, 0.01) == Verdict::first);
 }
 
-TEST_CASE("the choice prefers the default in a tie, then the lowest index") {
-  const std::vector<double> base{100, 100, 100}, near{100.5, 100.4, 100.6}, faster{97, 97, 97}, slower{110, 110, 110};
+TEST_CASE("the choice prefers the default in a tie, then the fastest, the lowest index of those that are alike") {
+  const std::vector<double> base{100, 100, 100}, near{100.5, 100.4, 100.6}, faster{97, 97, 97}, slower{110, 110, 110},
+      alike{100.1, 100.2, 100.0};
   CHECK(choose({base, near, slower}, 1, 0.01) == 1);
   CHECK(choose({base, near, slower}, 2, 0.01) == 0);
-  CHECK(choose({near, base}, -1, 0.01) == 0);
+  CHECK(choose({near, base}, -1, 0.01) == 1);
+  CHECK(choose({alike, base}, -1, 0.01) == 0);
   CHECK(choose({base, faster, near}, 0, 0.01) == 1);
-  CHECK(choose({slower, {97.5, 97.4, 97.6}, faster}, 0, 0.01) == 1);  // 1 and 2 tie, both beat the default
+  CHECK(choose({slower, {97.1, 97.2, 97.0}, faster}, 0, 0.01) == 1);  // 1 and 2 are alike, both beat the default
   CHECK(choose({{}, base, near}, 0, 0.01) == 1);                      // the default has no times
   CHECK(choose({{}, {}}, 0, 0.01) == -1);
   CHECK(choose({}, -1, 0.01) == -1);
-  CHECK(choose({{kNan, 0}, near, base}, 7, 0.01) == 1);  // an index out of range is no default
+  CHECK(choose({{kNan, 0}, alike, base}, 7, 0.01) == 1);  // an index out of range is no default
   // 99.5 ties with the default (100) and with the fastest (98.8), which beats it: a tie with the winner is not enough.
   CHECK(choose({{99.5, 99.5, 99.5}, base, {98.8, 98.8, 98.8}}, 1, 0.01) == 2);
 }
@@ -118,6 +120,21 @@ TEST_CASE("a round with a throttled clock or a change within it does not count, 
   int tries = 0;
   for (; !hopeless.is_over(); ++tries) hopeless.add(std::vector<double>{100, 110}, std::vector<int>{1980, 990}, 0, 100);
   CHECK(tries <= 15 + 10);
+}
+
+TEST_CASE("two configs a tie apart do not win in turn") {
+  // As seen on an H200 with a kernel of 2.4 us: 1 % apart, 0.4 % of noise a sample.
+  int fastest = 0;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    Random random(seed);
+    Duel duel(2, {});
+    while (!duel.is_over()) {
+      const auto at = [&](double us) { return us * (1 + 0.004 * random.normal()); };
+      duel.add(std::vector<double>{at(2.4), at(2.376)}, {}, 0, at(2.4));
+    }
+    fastest += choose(duel.samples_us(), -1, 0.01) == 1;
+  }
+  CHECK(fastest >= 396);
 }
 
 TEST_CASE("a tie stays a tie under noise") {
