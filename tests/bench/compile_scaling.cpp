@@ -256,6 +256,7 @@ struct Settings {
   std::vector<int> header_widths{8};
   std::vector<int> header_configs{4, 8, 24};
   int per_worker = 24;
+  int rounds = 4;            ///< of bare and jitune in turn; their medians are compared
   int most_in_threads = 48;  ///< threads stop scaling early, and their rate is known long before
   std::string part = "all", nvrtc, arch = "sm_90";
 };
@@ -282,6 +283,8 @@ Settings parse(int argc, char** argv) {
       settings.header_configs = numbers(value);
     else if (name == "--per-worker")
       settings.per_worker = std::atoi(value.c_str());
+    else if (name == "--rounds")
+      settings.rounds = std::max(1, std::atoi(value.c_str()));
     else if (name == "--part")
       settings.part = value;
     else if (name == "--nvrtc")
@@ -291,9 +294,15 @@ Settings parse(int argc, char** argv) {
     else
       stop(
           "usage: compile_scaling [--part=all|scaling|headers] [--widths=1,2,4] [--per-worker=24] "
-          "[--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
+          "[--rounds=4] [--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
   }
   return settings;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 void scaling(const Settings& settings, const compile::NvrtcFile& file, const std::string& worker) {
@@ -301,25 +310,33 @@ void scaling(const Settings& settings, const compile::NvrtcFile& file, const std
   const auto jobs = make_jobs(load("kernels_src/gemm.toml"), {{"T", "half"}, {"M", 4096}, {"N", 4096}, {"K", 4096}},
                               settings.arch, file.build, static_cast<size_t>(most * settings.per_worker));
   std::printf(
-      "configs per second, %d configs a worker (threads: at most %d in all); share: jitune / bare processes\n"
-      "width  threads  bare processes  jitune  share  worker MB\n",
-      settings.per_worker, settings.most_in_threads);
+      "configs per second, %d configs a worker (threads: at most %d in all), medians of %d rounds; share: jitune / "
+      "bare "
+      "processes\nwidth  threads  bare processes  jitune  share  by round      worker MB\n",
+      settings.per_worker, settings.most_in_threads, settings.rounds);
   double one_process = 0, worst = 1e9;
   for (const int width : settings.widths) {
     const int count = width * settings.per_worker;
     const int in_threads = std::max(width, std::min(count, settings.most_in_threads));
-    // To and fro, so that a machine that grows slower or faster meanwhile favours neither.
-    double bare_seconds = run_bare(file, jobs, count, width, 1);
-    Measured plain = run_jitune(file, worker, jobs, count, width, false);
-    plain.seconds += run_jitune(file, worker, jobs, count, width, false).seconds;
-    bare_seconds += run_bare(file, jobs, count, width, 1);
-    plain.seconds /= 2;
-    const double processes = 2 * count / bare_seconds;
+    std::vector<double> bare_rates, rates, shares;
+    double resident_mb = 0;
+    for (int round = 0; round < settings.rounds; ++round) {
+      // To and fro, so that a machine that grows slower or faster meanwhile favours neither.
+      const auto bare = [&] { bare_rates.push_back(count / run_bare(file, jobs, count, width, 1)); };
+      if (round % 2 == 0) bare();
+      const Measured measured = run_jitune(file, worker, jobs, count, width, false);
+      if (round % 2 == 1) bare();
+      rates.push_back(count / measured.seconds);
+      resident_mb = std::max(resident_mb, measured.resident_mb);
+      shares.push_back(rates.back() / bare_rates.back());
+    }
     const double threads = in_threads / run_bare(file, jobs, in_threads, 1, width);
+    const double processes = median(bare_rates), share = median(rates) / processes;
     if (one_process == 0) one_process = processes / width;
-    worst = std::min(worst, count / plain.seconds / processes);
-    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %9.0f\n", width, threads, processes, count / plain.seconds,
-                count / plain.seconds / processes, plain.resident_mb);
+    worst = std::min(worst, share);
+    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %5.3f - %5.3f  %9.0f\n", width, threads, processes, median(rates),
+                share, *std::min_element(shares.begin(), shares.end()), *std::max_element(shares.begin(), shares.end()),
+                resident_mb);
     std::fflush(stdout);
   }
   std::printf("worst share %.3f (target 0.95); one bare process: %.1f ms a config\n", worst, 1000 / one_process);
