@@ -2,8 +2,10 @@
 
 namespace jitune::measure {
 
-GraphBatch::~GraphBatch() {
+void GraphBatch::clear() {
   if (graph_ != nullptr) driver_->cuGraphExecDestroy(graph_);
+  graph_ = nullptr;
+  arguments_.clear();
 }
 
 gpu::Trouble GraphBatch::record(const gpu::Module& module, const Candidate& candidate, CUstream stream,

@@ -13,13 +13,14 @@ class GraphBatch {
   GraphBatch() = default;
   GraphBatch(const GraphBatch&) = delete;
   GraphBatch& operator=(const GraphBatch&) = delete;
-  ~GraphBatch();
+  ~GraphBatch() { clear(); }
 
   /// Records `launches` of them. With `own_copies` launch i uses copy i of the buffers, else all use the one set that
   /// is checked.
   gpu::Trouble build(const gpu::Driver& driver, const gpu::Module& module, const Candidate& candidate,
                      const Buffers& buffers, int launches, bool own_copies, CUstream stream);
   gpu::Trouble launch(CUstream stream) const;
+  void clear();
   explicit operator bool() const { return graph_ != nullptr; }
 
  private:

@@ -215,6 +215,7 @@ Json to_json(const RematchReply& reply) {
           {"error", reply.error},
           {"samples_us", reply.samples_us},
           {"discarded", reply.discarded},
+          {"launches", reply.launches},
           {"context_lost", reply.context_lost}};
 }
 
@@ -329,6 +330,7 @@ Result<RematchReply> rematch_reply_from_json(const Json& json) {
   reply.error = wire::get_string(json, "error");
   reply.context_lost = wire::get_bool(json, "context_lost");
   reply.discarded = to_int(wire::get_int(json, "discarded"));
+  reply.launches = to_int(wire::get_int(json, "launches", 1));
   if (const Json* series = find_array(json, "samples_us"); series != nullptr)
     for (const Json& item : *series) {
       std::vector<double> samples;

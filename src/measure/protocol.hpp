@@ -133,6 +133,7 @@ struct RematchReply {
   std::vector<std::vector<double>> samples_us;  ///< by candidate, by round; shorter where one lost early
   int discarded = 0;                            ///< rounds that did not count: throttling or drift within them
   bool context_lost = false;
+  int launches = 1;  ///< that a sample is the mean of
 };
 
 /// Occupancy of a compiled config, where the grid or scratch sizes depend on it (`kernel.max_blocks_per_sm`).

@@ -124,6 +124,13 @@ gpu::Trouble Timer::use_graph(int launches, int64_t memory_bytes) {
   return {};
 }
 
+gpu::Trouble Timer::refine(double launch_us, int64_t memory_bytes) {
+  const int before = launches_, wanted = graph_launches(launch_us);
+  if (before < 2 || wanted <= before) return {};
+  if (auto bad = use_graph(wanted, memory_bytes)) return bad;
+  return launches_ < before ? use_graph(before, memory_bytes) : gpu::Trouble{};
+}
+
 gpu::Trouble Timer::read_clock(int& mhz) {
   mhz = 0;
   std::array<uint64_t, 2> cycles_and_ns{};

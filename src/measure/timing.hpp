@@ -33,6 +33,10 @@ class Timer {
   /// Stays with single launches where the driver has no graphs or fewer than four copies fit.
   gpu::Trouble use_graph(int launches, int64_t memory_bytes);
   static int graph_launches(double launch_us);
+
+  /// More launches a sample than use_graph() chose, where faster candidates than its one are to be told apart. Graphs
+  /// recorded before must go first. Where memory does not suffice nothing changes. Never changes single launches.
+  gpu::Trouble refine(double launch_us, int64_t memory_bytes);
   int launches() const { return launches_; }  ///< of a graph sample; 1: single launches
 
   /// The SM clock at this moment, 0 when the GPU's timer makes no sense. Takes about 50 us, 10 of them on the GPU.

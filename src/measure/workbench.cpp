@@ -1,6 +1,7 @@
 #include "measure/workbench.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -174,6 +175,17 @@ gpu::Trouble Workbench::sample_for_a_time(Loaded& loaded, TrialReply& reply) {
   return timer_.read_clock(reply.clock_mhz);
 }
 
+/// The first sample of each, which records its graph and uploads it.
+gpu::Trouble Workbench::sample_first(std::vector<Loaded>& loaded, size_t& failed, double& best_us) {
+  best_us = std::numeric_limits<double>::infinity();
+  for (failed = 0; failed < loaded.size(); ++failed) {
+    double us = 0;
+    if (auto bad = timer_.sample(loaded[failed], us)) return bad;
+    if (us > 0) best_us = std::min(best_us, us);
+  }
+  return {};
+}
+
 gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& reply, size_t& failed) {
   const size_t count = request.candidates.size();
   std::vector<Loaded> loaded(count);
@@ -181,10 +193,17 @@ gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& rep
   // Scratch grows to the largest first: the addresses that arguments hold must not move afterwards.
   for (failed = 0; failed < count; ++failed)
     if (auto bad = buffers_.fit_scratch(request.candidates[failed].args)) return bad;
-  for (failed = 0; failed < count; ++failed) {
+  for (failed = 0; failed < count; ++failed)
     if (auto bad = load(request.candidates[failed], loaded[failed])) return bad;
-    double warm_up_us = 0;
-    if (auto bad = timer_.sample(loaded[failed], warm_up_us)) return bad;
+  double best_us = 0;
+  if (auto bad = sample_first(loaded, failed, best_us)) return bad;
+  // The default config's time decided how many launches make a sample; finalists may be many times faster.
+  const int before = timer_.launches();
+  if (before > 1 && Timer::graph_launches(best_us) > before) {
+    for (Loaded& each : loaded) each.batch.clear();
+    failed = 0;
+    if (auto bad = timer_.refine(best_us, memory_bytes_)) return bad;
+    if (auto bad = sample_first(loaded, failed, best_us)) return bad;
   }
   if (auto bad = warm_up()) return bad;
   Duel duel(count,
@@ -209,6 +228,7 @@ gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& rep
   }
   reply.samples_us = duel.samples_us();
   reply.discarded = duel.discarded();
+  reply.launches = timer_.launches();
   return {};
 }
 

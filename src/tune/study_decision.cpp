@@ -88,6 +88,8 @@ void Study::rematch() {
       services_.log().info("rounds_discarded", instance_.model().name(),
                            std::to_string(reply.discarded) +
                                " rounds of the rematch were repeated: the GPU's clock or speed changed within them");
+    if (reply.ok && reply.launches > launches_)
+      outcome_.costs.method += ", finalists x " + std::to_string(reply.launches);
     if (reply.ok && reply.samples_us.size() == chosen.size())
       series = std::move(reply.samples_us);
     else

@@ -221,11 +221,12 @@ TEST_CASE("replies arrive as they were sent") {
   CHECK(got->wall_ms == 3.5);
 
   const auto rematch =
-      rematch_reply_from_json(over_the_wire(to_json(RematchReply{true, "", {{1, 2}, {}, {3}}, 4, true})));
+      rematch_reply_from_json(over_the_wire(to_json(RematchReply{true, "", {{1, 2}, {}, {3}}, 4, true, 17})));
   REQUIRE(rematch);
   CHECK(rematch->samples_us == std::vector<std::vector<double>>{{1, 2}, {}, {3}});
   CHECK(rematch->discarded == 4);
   CHECK(rematch->context_lost);
+  CHECK(rematch->launches == 17);
 
   const auto facts = facts_from_json(over_the_wire(facts_to_json({32, 0, 0, 16}, "")));
   REQUIRE(facts);
