@@ -118,7 +118,8 @@ TEST_CASE("fused_add_rmsnorm tuned in its first call: the caller's buffers hold 
   MESSAGE("trials " << trials << ", good " << good << ", choice " << choice.config << " " << choice.why);
 }
 
-TEST_CASE("a config that loops for ever and one that writes to an illegal address cost two trials, not the process") {
+TEST_CASE("a config that loops for ever and one that writes to an illegal address cost two trials, not the process" *
+          doctest::test_suite("faults")) {
   const gpu::Driver* driver = gpu_or_skip();
   if (driver == nullptr) return;
   const test::TempDir dir;

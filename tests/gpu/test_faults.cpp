@@ -131,7 +131,8 @@ class Measurer {
 
 }  // namespace
 
-TEST_CASE("every fault of a kernel gets its status; the next config, and the host's context and buffers, are whole") {
+TEST_CASE("every fault of a kernel gets its status; the next config, and the host's context and buffers, are whole" *
+          doctest::test_suite("faults")) {
   const Bench bench = test::bench();
   if (!bench) return;
   DeviceMemory mine;

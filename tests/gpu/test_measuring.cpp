@@ -131,7 +131,8 @@ TEST_CASE("trials of right and wrong kernels in one worker") {
   CHECK(worker.finish() == 0);
 }
 
-TEST_CASE("an illegal address ends the worker with 70 and leaves this process's context alone") {
+TEST_CASE("an illegal address ends the worker with 70 and leaves this process's context alone" *
+          doctest::test_suite("faults")) {
   const Bench bench = test::bench();
   if (!bench) return;
   DeviceMemory mine;
@@ -162,7 +163,8 @@ TEST_CASE("a config that writes into an input ends the worker") {
   CHECK(worker.finish() == 70);
 }
 
-TEST_CASE("a kernel that never ends dies with its worker, and the next worker measures") {
+TEST_CASE("a kernel that never ends dies with its worker, and the next worker measures" *
+          doctest::test_suite("faults")) {
   const Bench bench = test::bench();
   if (!bench) return;
   const auto args = scale_args(kCount);
