@@ -77,6 +77,7 @@ class Study {
   void note_group(const space::Config& config, const measure::TrialReply& reply);
   void report_disagreement();
   std::vector<size_t> finalists();
+  void log_finalists(const std::vector<size_t>& chosen, const std::vector<std::vector<double>>& series_us);
   void add_old_finalists();
   store::WinnerRow winner_row(const Good& good, double median_us, double default_us) const;
 

@@ -63,6 +63,16 @@ store::WinnerRow Study::winner_row(const Good& good, double median_us, double de
   return winner;
 }
 
+void Study::log_finalists(const std::vector<size_t>& chosen, const std::vector<std::vector<double>>& series_us) {
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const auto summary = measure::summarise(series_us[i]);
+    services_.log().debug("finalist", instance_.model().name(),
+                          good_[chosen[i]].compiled.job.build.config + " " + std::to_string(summary.median_us) +
+                              " us, median of " + std::to_string(summary.samples) + " rounds, deviation " +
+                              std::to_string(summary.stddev_us));
+  }
+}
+
 void Study::rematch() {
   if (measurer_->usable() && outcome_.outcome != "cancelled") add_old_finalists();
   if (good_.empty() || measurer_->device_lost()) return;  // times of a GPU that failed are not published
@@ -98,6 +108,7 @@ void Study::rematch() {
           "the finalists could not be measured again (" + reply.error + "); decided by their first times",
           request_.key.sha256);
   }
+  log_finalists(chosen, series);
   const int winner = measure::choose(series, default_index, services_.options().policy.tie);
   if (winner < 0) return;
   auto median = [&](int index) { return measure::summarise(series[static_cast<size_t>(index)]).median_us; };

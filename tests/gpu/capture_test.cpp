@@ -86,7 +86,7 @@ Options options(Track track, const std::string& database) {
   Options made;
   made.track = track;
   made.database = database;
-  made.worker = std::string(JITUNE_BINARY_DIR) + "/bin/jitune-worker";
+  if (std::getenv("JITUNE_WORKER") == nullptr) made.worker = std::string(JITUNE_BINARY_DIR) + "/bin/jitune-worker";
   return made;
 }
 

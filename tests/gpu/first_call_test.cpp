@@ -29,7 +29,7 @@ Options options(const std::string& database, int seconds) {
   result.track = Track::tune;
   result.database = database;
   result.first_call_budget = std::chrono::seconds(seconds);
-  result.worker = std::string(JITUNE_BINARY_DIR) + "/bin/jitune-worker";
+  if (std::getenv("JITUNE_WORKER") == nullptr) result.worker = std::string(JITUNE_BINARY_DIR) + "/bin/jitune-worker";
   return result;
 }
 

@@ -108,10 +108,18 @@ GpuWorker::GpuWorker() {
   REQUIRE(::pipe(request) == 0);
   REQUIRE(::pipe(reply) == 0);
   const std::string pipes = std::to_string(request[0]) + " " + std::to_string(reply[1]);
+  const char* other = std::getenv("JITUNE_WORKER");  // memcheck_worker
+  const std::string parent = std::to_string(::getpid());
   pid_ = ::fork();
   if (pid_ == 0) {
     ::close(request[1]);
     ::close(reply[0]);
+    if (other != nullptr) {
+      ::dup2(request[0], STDIN_FILENO);
+      ::dup2(reply[1], STDOUT_FILENO);
+      ::execl(other, other, "measure", parent.c_str(), nullptr);
+      ::_exit(127);
+    }
     ::setenv(kServe, pipes.c_str(), 1);
     ::execl("/proc/self/exe", "measuring-worker", nullptr);
     ::_exit(127);
