@@ -13,6 +13,7 @@ namespace {
 // place where the choice flips must lie well inside of what counts as equally good.
 constexpr double kAlikeShare = 0.25;
 constexpr double kErrorFactor = 2.0;     // joint error = this x MAD / sqrt(rounds), about one error of the median
+constexpr double kBeyondDoubt = 2.0;     // joint errors
 constexpr size_t kSignRounds = 8;        // all of them alike by chance: 2 x 2^-8
 constexpr double kThrottled = 0.9;       // of the round's median clock
 constexpr double kReturnAllowed = 0.03;  // between two times of one config within a round
@@ -166,7 +167,7 @@ void Duel::decide() {
                                                   [](double log_ratio) { return log_ratio > 0; });
     if (always && found->log_ratio > std::max(tie, found->joint_error))
       in_[i] = false;
-    else if (std::abs(found->log_ratio) + found->joint_error > tie)
+    else if (std::abs(found->log_ratio) + kBeyondDoubt * found->joint_error > tie)
       settled = false;  // neither apart nor a tie beyond doubt
   }
   over_ = settled;

@@ -28,7 +28,7 @@ int choose(const std::vector<std::vector<double>>& series_us, int default_index,
 /// (throttling), or when its first finalist took another time at its end than at its beginning by more than 3 % and
 /// three times what is usual (drift, another tenant): then the round is to be repeated. At most `most_discards` are.
 /// A finalist leaves when it lost to the leader in 8 of 8 rounds (sign test, p = 0.008) by more than a tie. It is over
-/// when all others left or tie beyond doubt, at `most_rounds` at the latest.
+/// when all others left or tie beyond doubt (two joint errors), at `most_rounds` at the latest.
 class Duel {
  public:
   struct Rules {

@@ -17,7 +17,9 @@ constexpr double kHopelessFactor = 6;  // first launches of good configs were se
 constexpr double kHopelessUs = 20;     // what a first launch may cost on top, whatever the kernel
 constexpr double kHopelessAlone = 3;   // the second launch, without that excuse
 constexpr double kWarmUpShare = 0.2;   // of a fixed time
-constexpr double kOverheadUs = 10;     // of events around a single launch, generously
+constexpr int kRoundsInAnyCase = 15;   // of a rematch; more where they cost little
+constexpr double kLongRematchMs = 100;
+constexpr double kOverheadUs = 10;  // of events around a single launch, generously
 
 /// A number in [0, bound) for this seed and counter (the finaliser of splitmix64).
 uint64_t draw(uint64_t seed, uint64_t counter, uint64_t bound) {
@@ -186,32 +188,37 @@ gpu::Trouble Workbench::sample_first(std::vector<Loaded>& loaded, size_t& failed
   return {};
 }
 
+/// Loads finalists and takes the first sample of each. The default config's time decided how many launches make a
+/// sample; finalists may be many times faster.
+gpu::Trouble Workbench::load_finalists(const RematchRequest& request, std::vector<Loaded>& loaded, size_t& failed) {
+  // Scratch grows to the largest first: the addresses that arguments hold must not move afterwards.
+  for (failed = 0; failed < loaded.size(); ++failed)
+    if (auto bad = buffers_.fit_scratch(request.candidates[failed].args)) return bad;
+  for (failed = 0; failed < loaded.size(); ++failed)
+    if (auto bad = load(request.candidates[failed], loaded[failed])) return bad;
+  double best_us = 0;
+  if (auto bad = sample_first(loaded, failed, best_us)) return bad;
+  if (timer_.launches() < 2 || Timer::graph_launches(best_us) <= timer_.launches()) return {};
+  for (Loaded& each : loaded) each.batch.clear();
+  failed = 0;
+  if (auto bad = timer_.refine(best_us, memory_bytes_)) return bad;
+  return sample_first(loaded, failed, best_us);
+}
+
 gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& reply, size_t& failed) {
   const size_t count = request.candidates.size();
   std::vector<Loaded> loaded(count);
   reply.samples_us.assign(count, {});
-  // Scratch grows to the largest first: the addresses that arguments hold must not move afterwards.
-  for (failed = 0; failed < count; ++failed)
-    if (auto bad = buffers_.fit_scratch(request.candidates[failed].args)) return bad;
-  for (failed = 0; failed < count; ++failed)
-    if (auto bad = load(request.candidates[failed], loaded[failed])) return bad;
-  double best_us = 0;
-  if (auto bad = sample_first(loaded, failed, best_us)) return bad;
-  // The default config's time decided how many launches make a sample; finalists may be many times faster.
-  const int before = timer_.launches();
-  if (before > 1 && Timer::graph_launches(best_us) > before) {
-    for (Loaded& each : loaded) each.batch.clear();
-    failed = 0;
-    if (auto bad = timer_.refine(best_us, memory_bytes_)) return bad;
-    if (auto bad = sample_first(loaded, failed, best_us)) return bad;
-  }
+  if (auto bad = load_finalists(request, loaded, failed)) return bad;
   if (auto bad = warm_up()) return bad;
   Duel duel(count,
             {.fewest_rounds = request.fewest_rounds, .most_rounds = request.most_rounds, .tie = setup_.policy.tie});
   const uint64_t seed = setup_.seed + (++rematches_ << 32);
   std::vector<double> times_us(count);
   std::vector<int> clocks_mhz(count);
+  const Clock::time_point start = Clock::now();
   for (uint64_t round = 0; !duel.is_over(); ++round) {
+    if (duel.rounds() >= kRoundsInAnyCase && ms_since(start) > kLongRematchMs) break;
     std::vector<size_t> order;
     for (size_t i = 0; i < count; ++i)
       if (duel.is_in(i)) order.push_back(i);

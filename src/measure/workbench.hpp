@@ -42,6 +42,7 @@ class Workbench {
   gpu::Trouble choose_method(Loaded& loaded, const TrialReply& reply);
   gpu::Trouble take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply);
   gpu::Trouble sample_for_a_time(Loaded& loaded, TrialReply& reply);
+  gpu::Trouble load_finalists(const RematchRequest& request, std::vector<Loaded>& loaded, size_t& failed);
   gpu::Trouble sample_first(std::vector<Loaded>& loaded, size_t& failed, double& best_us);
   gpu::Trouble is_hopeless(Loaded& loaded, const TrialRequest& request, TrialReply& reply, bool& hopeless);
 

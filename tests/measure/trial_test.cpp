@@ -252,6 +252,20 @@ TEST_CASE("symbols are filled, scratch is there, buffers need not be parameters"
   CHECK(worker.trial(candidate("scratch_copy", copy)).status == TrialStatus::ok);
 }
 
+TEST_CASE("finalists that are hard to tell apart get more rounds") {
+  fake(R"({"kernels": [{"match": "scale<1>", "time_us": 50, "noise": 0.011},
+                       {"match": "scale<2>", "time_us": 50.3, "noise": 0.011}]})");
+  Worker worker;
+  const auto args = scale_args();
+  REQUIRE(worker.setup(setup_for(args)).ok);
+  REQUIRE(worker.reference(candidate(mangled("scale", 1), args)).status == TrialStatus::ok);
+  const RematchReply reply =
+      worker.rematch({candidate(mangled("scale", 2), args), candidate(mangled("scale", 1), args)});
+  REQUIRE_MESSAGE(reply.ok, reply.error);
+  CHECK(reply.samples_us[0].size() > 15);
+  CHECK(reply.samples_us[0].size() <= 60);
+}
+
 TEST_CASE("finalists are measured interleaved, and their modules go") {
   const auto& driver = fake(R"({"kernels": [{"match": "scale<1>", "time_us": 100, "drift": 0.0005},
                                             {"match": "scale<2>", "time_us": 103, "drift": 0.0005}]})");
