@@ -58,6 +58,9 @@ class SqliteStore final : public Store {
   Result<std::string> definition(const std::string& definition_sha256) override;
   Result<std::string> source_of(const std::string& source_sha256) override;
   Result<Health> health() override;
+  Result<std::vector<WinnerRecord>> records(bool with_bytes) override;
+  Result<TakenIn> take_in(const std::vector<WinnerRecord>& records) override;
+  Result<bool> set_pinned(const std::string& key_sha256, bool pinned) override;
   std::optional<Toolchain> find_toolchain(const Toolchain& stat_tuple) override;
   void put_toolchain(const Toolchain& toolchain) override;
 

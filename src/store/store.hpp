@@ -128,6 +128,17 @@ struct KeyRow {
   std::string device_name;   ///< of its last study
 };
 
+/// A winner as it travels between databases and files: with all that another machine needs to use it and a person to
+/// audit it.
+struct WinnerRecord {
+  key::TuningKey key;
+  WinnerRow winner;
+  std::string device, driver;   ///< of the GPU that it was found on; provenance
+  std::string origin;           ///< where it was imported from; "" where a study of the database found it
+  std::string source, headers;  ///< as table `sources` keeps them; "" when it does not
+  bool cubin_damaged = false;   ///< its bytes were not what their SHA-256 says, and are left out
+};
+
 /// The memory of jitune. Rows that are listed come with the facts of their artifacts but without cubins and logs.
 /// The default implementation is one SQLite file; the interface names no type of it.
 /// Safe from any thread. Trouble with the file (full, locked, read-only, corrupt, foreign, newer) never throws and
@@ -218,6 +229,21 @@ class Store {
     int schema = 0;
   };
   virtual Result<Health> health() = 0;
+
+  // --- winners that travel: bundles, exports, imports; see record.hpp
+  // -------------------------------------------------
+  /// All winners, sorted by kernel, variant, problem, arch and NVRTC. `with_bytes`: their cubins too, those that are
+  /// damaged left out.
+  virtual Result<std::vector<WinnerRecord>> records(bool with_bytes) = 0;
+  struct TakenIn {
+    int64_t added = 0, replaced = 0;
+    int64_t kept_better = 0, kept_pinned = 0;  ///< the stored one stayed
+  };
+  /// Takes records in, in one transaction: each where it beats what is stored for its key. Whoever calls it has checked
+  /// them.
+  virtual Result<TakenIn> take_in(const std::vector<WinnerRecord>& records) = 0;
+  /// A pinned winner is never replaced and never evicted. False when the key has no winner.
+  virtual Result<bool> set_pinned(const std::string& key_sha256, bool pinned) = 0;
 
   // --- toolchains: stat tuple -> version, build
   // ------------------------------------------------------------------------

@@ -14,5 +14,11 @@ Exit run_show(Session& session);
 Exit run_replay(Session& session);
 Exit run_dump(Session& session);
 Exit run_doctor(Session& session);
+Exit run_export(Session& session);
+Exit run_import(Session& session);
+Exit run_merge(Session& session);
+Exit run_check(Session& session);
+Exit run_why(Session& session);
+Exit run_pin(Session& session);  ///< and unpin
 
 }  // namespace jitune::prewarm

@@ -15,6 +15,10 @@ enum class Exit : int {
   missing = 4,
   database = 5,
   no_valid_config = 6,
+  regression = 7,
+  stale = 8,
+  duplicate = 9,
+  invalid = 10,
   interrupted = 130,
 };
 
@@ -32,6 +36,10 @@ inline constexpr ExitText kExitTexts[] = {
     {Exit::missing, "no GPU, no NVRTC or no jitune-worker"},
     {Exit::database, "the database can't be used: not there, not jitune's, or of a newer jitune"},
     {Exit::no_valid_config, "a kernel has no valid config for a problem, or none that works"},
+    {Exit::regression, "check: a winner is slower than it was, or than the default config"},
+    {Exit::stale, "check: a key is not that of today's kernel"},
+    {Exit::duplicate, "check: a key is there more than once"},
+    {Exit::invalid, "check: a winner or a default config is not in today's space"},
     {Exit::interrupted, "interrupted by ^C; what was known by then is stored"},
 };
 

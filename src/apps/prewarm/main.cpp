@@ -27,6 +27,19 @@ Exit run(Options options) {
       return run_dump(session);
     case Options::Command::doctor:
       return run_doctor(session);
+    case Options::Command::export_:
+      return run_export(session);
+    case Options::Command::import:
+      return run_import(session);
+    case Options::Command::merge:
+      return run_merge(session);
+    case Options::Command::check:
+      return run_check(session);
+    case Options::Command::why:
+      return run_why(session);
+    case Options::Command::pin:
+    case Options::Command::unpin:
+      return run_pin(session);
   }
   return Exit::usage;
 }

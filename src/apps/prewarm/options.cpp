@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "apps/prewarm/options_exchange.hpp"
 #include "apps/prewarm/text.hpp"
 #include "search/strategy.hpp"
 #include "space/names.hpp"
@@ -352,14 +353,26 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
     if (extra.empty()) extra = app.remaining();
     text = explain_extra(place, extra);
   } else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !chosen.empty()) {
-    text = place.get_name() == "show" || place.get_name() == "dump"
+    text = place.get_option_no_throw("key") != nullptr
                ? "which key? Give the beginning of one that `jit-prewarm list` prints"
-               : kWhichKernel;
+           : place.get_option_no_throw("--definition") != nullptr || place.get_name() == "merge" ? text
+                                                                                                 : kWhichKernel;
   }
   return text + "\n(" + help + " lists the options)";
 }
 
 }  // namespace
+
+CLI::App* add_shared_command(CLI::App& app, Options& options, const SharedCommand& what) {
+  const Shared shared = add_command(app, options, what.command, what.name, what.text, what.footer);
+  if (what.kernels) shared.kernels();
+  if (what.device || what.arch) shared.device();
+  if (what.arch) shared.arch(false);
+  shared.database();
+  if (what.tools) shared.tools();
+  shared.json();
+  return shared.app;
+}
 
 Options parse_command_line(int argc, char** argv) {
   Options options;
@@ -372,6 +385,7 @@ Options parse_command_line(int argc, char** argv) {
   add_tune(app, options);
   add_compile(app, options);
   add_others(app, options);
+  add_exchange(app, options);
   if (argc <= 1) throw Stop(Exit::usage, app.help());
   try {
     app.parse(argc, argv);

@@ -12,7 +12,23 @@ namespace jitune::prewarm {
 
 /// What a person asked for on the command line. One struct for all commands: each uses what its --help lists.
 struct Options {
-  enum class Command : unsigned char { tune, compile, space, list, show, dump, replay, doctor };
+  enum class Command : unsigned char {
+    tune,
+    compile,
+    space,
+    list,
+    show,
+    dump,
+    replay,
+    doctor,
+    export_,
+    import,
+    merge,
+    check,
+    why,
+    pin,
+    unpin
+  };
   Command command = Command::doctor;
 
   std::vector<std::string> files;     ///< kernel definitions
@@ -50,6 +66,14 @@ struct Options {
   double noise = 0;              ///< replay: percent
   std::string from_database;     ///< replay: the start of a key whose trials are replayed
   std::string export_path;       ///< replay: where the recording is written
+
+  std::vector<std::string> definitions;  ///< import, export: kernels to hold winners against
+  std::vector<std::string> maps;         ///< import: THEIRS=OURS
+  std::string format;                    ///< export, merge: database, json, csv, defaults; "": as the path's name says
+  bool without_cubins = false;           ///< export
+  std::string baseline;                  ///< check: winners in a file of any format
+  double tolerance = 5;                  ///< check: percent
+  bool lint_only = false;                ///< check: measure nothing
 };
 
 /// Reads the command line. Prints help or the version and ends with Stop{ok, ""} where that is asked for; throws

@@ -195,6 +195,19 @@ std::unique_ptr<store::Store> Session::open_store() {
   return std::move(store).value();
 }
 
+std::unique_ptr<store::Store> Session::open_store_to_write(bool create) {
+  store::Store::OpenOptions options;
+  options.path = database_path();
+  options.create = create;
+  options.must_be_file = true;
+  options.log = log_.get();
+  if (!create && !exists(options.path))
+    throw Stop(Exit::database, "there is no database at " + options.path + "; --database names another");
+  Result<std::unique_ptr<store::Store>> store = store::Store::open(options);
+  if (!store) throw Stop(Exit::database, store.error());
+  return std::move(store).value();
+}
+
 std::string for_command_line(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"Options::worker", "--worker"},
                                                                       {"Options::nvrtc", "--nvrtc"}};

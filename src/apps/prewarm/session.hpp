@@ -51,6 +51,9 @@ class Session {
   /// Opens a database that must exist, for reading.
   std::unique_ptr<store::Store> open_store();
 
+  /// Opens a database to write to; `create`: one that is not there is made.
+  std::unique_ptr<store::Store> open_store_to_write(bool create);
+
   tune::ServiceOptions service_options() const;
 
  private:
