@@ -61,8 +61,9 @@ struct Options {
   std::string worker = {};
 
   /// JITUNE_MEASURE: how times are taken, in words: `cold` (default) or `hot` L2 before each launch; `auto` (default),
-  /// `stream` or `graph`: single launches, or graphs of short ones; `unchecked`: outputs are not compared. Part of the
-  /// key: what was found by another kind of measuring does not serve.
+  /// `stream` or `graph`: single launches, or graphs of short ones; `cupti`: by the GPU's own record of each launch,
+  /// which needs the toolkit's libcupti; `unchecked`: outputs are not compared. Part of the key: what was found by
+  /// another kind of measuring does not serve.
   std::string measure = {};
 
   /// A miss is answered only by an exact key; a winner found with another NVRTC does not serve.

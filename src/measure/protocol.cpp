@@ -10,7 +10,7 @@
 namespace jitune::measure {
 namespace {
 
-constexpr std::array kMethodWords{"auto", "stream", "graph"};
+constexpr std::array kMethodWords{"auto", "stream", "graph", "cupti"};
 constexpr std::array kStatusWords{
     "ok",           "early_stopped", "skipped",   "compile_error", "compile_timeout", "compile_crash",
     "launch_error", "run_timeout",   "run_crash", "wrong_result",  "out_of_bounds"};
@@ -30,7 +30,7 @@ Json policy_to_json(const Policy& policy) {
 
 Policy policy_from_json(const Json& json) {
   Policy policy;
-  (void)read_enum(json, "method", Policy::Method::graph, policy.method);
+  (void)read_enum(json, "method", Policy::Method::cupti, policy.method);
   policy.cold_l2 = wire::get_bool(json, "cold_l2", policy.cold_l2);
   policy.min_samples = to_int(wire::get_int(json, "min_samples", policy.min_samples));
   policy.max_samples = to_int(wire::get_int(json, "max_samples", policy.max_samples));
@@ -124,7 +124,7 @@ Result<Policy> parse_policy(std::string_view words) {
     else if (word == "unchecked")
       policy.check = false;
     else
-      return Failure{"`" + std::string(word) + "` is none of cold, hot, auto, stream, graph, unchecked"};
+      return Failure{"`" + std::string(word) + "` is none of cold, hot, auto, stream, graph, cupti, unchecked"};
   }
   return policy;
 }
@@ -150,6 +150,7 @@ Json to_json(const Setup& setup) {
           {"seed", static_cast<int64_t>(setup.seed)},
           {"policy", policy_to_json(setup.policy)},
           {"utility_cubin", wire::to_binary(setup.utility_cubin)},
+          {"toolkit_dir", setup.toolkit_dir},
           {"memory_limit_bytes", setup.memory_limit_bytes},
           {"launches", setup.launches}};
 }
@@ -238,6 +239,7 @@ Result<Setup> setup_from_json(const Json& json) {
   setup.seed = static_cast<uint64_t>(wire::get_int(json, "seed", 1));
   if (const auto policy = json.find("policy"); policy != json.end()) setup.policy = policy_from_json(*policy);
   setup.utility_cubin = wire::get_bytes(json, "utility_cubin");
+  setup.toolkit_dir = wire::get_string(json, "toolkit_dir");
   setup.memory_limit_bytes = wire::get_int(json, "memory_limit_bytes");
   setup.launches = to_int(std::clamp<int64_t>(wire::get_int(json, "launches"), 0, 1024));
   return setup;
@@ -309,7 +311,7 @@ Result<TrialReply> trial_reply_from_json(const Json& json) {
   reply.first_us = wire::get_double(json, "first_us");
   reply.facts = facts_of(json);
   reply.clock_mhz = to_int(wire::get_int(json, "clock_mhz"));
-  (void)read_enum(json, "method", Policy::Method::graph, reply.method);
+  (void)read_enum(json, "method", Policy::Method::cupti, reply.method);
   reply.launches = to_int(wire::get_int(json, "launches", 1));
   reply.stop = wire::get_string(json, "stop");
   reply.load_ms = wire::get_double(json, "load_ms");

@@ -17,8 +17,8 @@ namespace jitune::measure {
 struct Policy {
   /// stream: CUDA events around one launch. graph: events around a graph of launches over copies of the buffers, each
   /// used once, so that launches of a few microseconds are resolved. automatic: graph where the default config takes
-  /// less than 20 us.
-  enum class Method : uint8_t { automatic, stream, graph };
+  /// less than 20 us. cupti: the GPU's own record of each launch, without launch latency; needs libcupti.
+  enum class Method : uint8_t { automatic, stream, graph, cupti };
   Method method = Method::automatic;
   bool cold_l2 = true;  ///< L2 is flushed before each sample, outside the timed region
   int min_samples = 3;
@@ -52,6 +52,7 @@ struct Setup {
   uint64_t seed = 1;
   Policy policy;
   std::string utility_cubin;       ///< utility_source() compiled for this device
+  std::string toolkit_dir;         ///< of NVRTC's library, beside which libcupti may lie
   int64_t memory_limit_bytes = 0;  ///< 0: nine tenths of what is free
   int launches = 0;                ///< of a graph sample; 0: by the reference's time. Set when a worker is replaced
 };

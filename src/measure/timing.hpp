@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "measure/kernel_times.hpp"
 #include "measure/loaded.hpp"
 
 namespace jitune::measure {
@@ -16,6 +17,9 @@ class Timer {
   /// `l2_bytes` of the device decide what a flush writes: twice as much.
   gpu::Trouble prepare(const gpu::Driver& driver, const Utility& utility, Buffers& buffers, CUstream stream,
                        int64_t l2_bytes, bool cold_l2);
+
+  /// Single launches are timed by CUPTI's records from now on, instead of by events; null: by events again.
+  void use_kernel_times(KernelTimes* times) { kernel_times_ = times; }
   static int64_t planned_bytes(int64_t l2_bytes, bool cold_l2) { return cold_l2 ? 2 * l2_bytes : 0; }
 
   /// One launch as it comes, without restoring or flushing; `us` is its duration.
@@ -52,11 +56,13 @@ class Timer {
   gpu::Trouble record(CUevent event);
   gpu::Trouble flush();
   gpu::Trouble elapsed(const char* what, double& us);
+  gpu::Trouble time_record(Loaded& loaded, double& us);
   gpu::Trouble sample_graph(Loaded& loaded, double& us);
 
   const gpu::Driver* driver_ = nullptr;
   const Utility* utility_ = nullptr;
   Buffers* buffers_ = nullptr;
+  KernelTimes* kernel_times_ = nullptr;
   CUstream stream_ = nullptr;
   CUevent begin_ = nullptr, end_ = nullptr;
   DeviceMemory flush_, clock_;

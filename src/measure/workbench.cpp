@@ -46,7 +46,17 @@ gpu::Trouble Workbench::prepare(int64_t l2_bytes) {
   if (auto bad = buffers_.build(setup_)) return bad;
   if (auto bad = timer_.prepare(driver_, utility_, buffers_, stream_.handle, l2_bytes, setup_.policy.cold_l2))
     return bad;
+  if (auto bad = use_kernel_times()) return bad;
   return checker_.prepare();
+}
+
+gpu::Trouble Workbench::use_kernel_times() {
+  if (setup_.policy.method != Policy::Method::cupti) return {};
+  auto opened = KernelTimes::open(setup_.toolkit_dir);
+  if (!opened) return {CUDA_ERROR_NOT_SUPPORTED, opened.error()};
+  kernel_times_ = std::move(*opened);
+  timer_.use_kernel_times(kernel_times_.get());
+  return {};
 }
 
 gpu::Trouble Workbench::load(const Candidate& candidate, Loaded& loaded) {
@@ -104,7 +114,7 @@ gpu::Trouble Workbench::trial(const TrialRequest& request, TrialReply& reply, Fi
 /// Decided once, by the study's first candidate that runs: times of two methods are not comparable.
 gpu::Trouble Workbench::choose_method(Loaded& loaded, const TrialReply& reply) {
   const Policy::Method wanted = setup_.policy.method;
-  if (wanted == Policy::Method::stream) return {};
+  if (wanted == Policy::Method::stream || wanted == Policy::Method::cupti) return {};
   double us = reply.first_us;
   for (int i = 0; i < 2; ++i) {  // without the cost of a first launch
     double again_us = 0;
@@ -135,14 +145,16 @@ gpu::Trouble Workbench::is_hopeless(Loaded& loaded, const TrialRequest& request,
 }
 
 gpu::Trouble Workbench::take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply) {
-  reply.method = timer_.launches() > 1 ? Policy::Method::graph : Policy::Method::stream;
+  reply.method = kernel_times_ != nullptr ? Policy::Method::cupti
+                 : timer_.launches() > 1  ? Policy::Method::graph
+                                          : Policy::Method::stream;
   reply.launches = timer_.launches();
-  // The check run was the config's warm-up, and the mean of a graph is no single launch to compare it with.
+  // The check run was the config's warm-up, which others than single launches by events can't be compared with.
   Series::Rules rules{.min_samples = setup_.policy.min_samples,
                       .max_samples = setup_.policy.max_samples,
                       .margins = request.margins,
                       .bound_us = request.bound_us,
-                      .first_us = timer_.launches() > 1 ? 0 : reply.first_us,
+                      .first_us = reply.method == Policy::Method::stream ? reply.first_us : 0,
                       .rested = first_trial_ || timer_.rested()};
   if (std::exchange(first_trial_, false)) rules.settle_limit_ms = kFirstSettleMs;
   if (setup_.policy.fixed_ms > 0) return sample_for_a_time(loaded, reply);

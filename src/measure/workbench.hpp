@@ -38,6 +38,7 @@ class Workbench {
   };
 
   gpu::Trouble load(const Candidate& candidate, Loaded& loaded);
+  gpu::Trouble use_kernel_times();
   gpu::Trouble warm_up();
   gpu::Trouble choose_method(Loaded& loaded, const TrialReply& reply);
   gpu::Trouble take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply);
@@ -53,6 +54,7 @@ class Workbench {
   Stream stream_;
   Utility utility_;
   Buffers buffers_;
+  std::unique_ptr<KernelTimes> kernel_times_;
   Timer timer_;
   Checker checker_;
   ClockGate clock_gate_;

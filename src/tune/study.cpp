@@ -1,6 +1,7 @@
 #include "tune/study.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "base/hash.hpp"
@@ -169,6 +170,7 @@ Result<measure::Setup> Study::make_setup(const space::Config& config, const Comp
   setup.seed = request_.seed;
   setup.policy = services_.options().policy;
   setup.utility_cubin = utility.artifact.cubin;
+  setup.toolkit_dir = std::filesystem::path(compiler_->nvrtc().path).parent_path().string();
   return setup;
 }
 

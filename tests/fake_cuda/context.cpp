@@ -178,6 +178,14 @@ int64_t fake_cuda_waits() {
   const std::lock_guard lock(state().mutex);
   return static_cast<int64_t>(state().waits);
 }
+double fake_cuda_last_start_us() {
+  const std::lock_guard lock(state().mutex);
+  return state().last_start_us;
+}
+double fake_cuda_last_us() {
+  const std::lock_guard lock(state().mutex);
+  return state().last_us;
+}
 
 void fake_cuda_set_foreign_capture(int kind) {
   const std::lock_guard lock(state().mutex);

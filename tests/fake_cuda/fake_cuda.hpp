@@ -11,5 +11,7 @@ int64_t fake_cuda_allocated_bytes();  ///< device memory that was allocated and 
 int64_t fake_cuda_modules();          ///< modules loaded and not unloaded
 int64_t fake_cuda_launches();         ///< launches of other kernels than the worker's own, since configure
 int64_t fake_cuda_waits();            ///< calls that wait for the GPU, since configure
+double fake_cuda_last_start_us();     ///< of the latest launch, utility kernels included
+double fake_cuda_last_us();           ///< its duration
 void fake_cuda_set_capturing(int capturing);
 }

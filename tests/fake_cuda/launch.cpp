@@ -144,6 +144,8 @@ CUresult launch(Function& function, const std::array<unsigned, 3>& grid, const s
     return bad;
   }
   if (run_utility(function.symbol, params)) {
+    driver.last_start_us = driver.now_us;
+    driver.last_us = 5;
     driver.now_us += 5;
     return CUDA_SUCCESS;
   }
@@ -164,6 +166,8 @@ CUresult launch(Function& function, const std::array<unsigned, 3>& grid, const s
   const double us = duration_us(rule, call, function);
   ++driver.launches;
   ++function.launches;
+  driver.last_start_us = driver.now_us;
+  driver.last_us = us;
   if (fault != Fault::zero_time) driver.now_us += us;
   if (driver.spec.real_time) ::usleep(static_cast<unsigned>(us));
   if (fault == Fault::hang) driver.hung = true;

@@ -56,6 +56,7 @@ struct State {
   int foreign_capture = 0;  // another thread's: 1 of a stream that the legacy stream waits for, 2 of another one
   bool spoiled = false;     // that capture was ended by a call of ours
   double now_us = 0;
+  double last_start_us = 0, last_us = 0;  // of the latest launch
   uint64_t launches = 0;
   uint64_t waits = 0;
   uint64_t clock_readings = 0;

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 
 #include "compile/nvrtc.hpp"
@@ -80,6 +81,7 @@ Bench bench() {
   REQUIRE(device);
   REQUIRE(gpu::use_primary_context(**driver, 0));
   made.device = *device;
+  made.toolkit_dir = std::filesystem::path(toolchain().path).parent_path().string();
   made.driver = *driver;
   return made;
 }

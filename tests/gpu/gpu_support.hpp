@@ -14,6 +14,7 @@ namespace jitune::test {
 struct Bench {
   const gpu::Driver* driver = nullptr;
   space::DeviceInfo device;
+  std::string toolkit_dir = {};  ///< of the NVRTC library
   explicit operator bool() const { return driver != nullptr; }
 };
 Bench bench();

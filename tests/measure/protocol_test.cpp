@@ -284,7 +284,7 @@ TEST_CASE("the policy's text and the words of the status") {
   CHECK(parse_policy("")->text() == Policy{}.text());
   CHECK(parse_policy("graph  hot")->text() == "hot-l2 graph samples=3..7 stop=15/8/5/4% lost=5% tie=1%");
   CHECK_FALSE(parse_policy("unchecked cold")->check);
-  CHECK(parse_policy("warm").error() == "`warm` is none of cold, hot, auto, stream, graph, unchecked");
+  CHECK(parse_policy("warm").error() == "`warm` is none of cold, hot, auto, stream, graph, cupti, unchecked");
   for (const char* word : {"ok", "early_stopped", "skipped", "compile_error", "compile_timeout", "compile_crash",
                            "launch_error", "run_timeout", "run_crash", "wrong_result", "out_of_bounds"}) {
     const auto status = parse_trial_status(word);

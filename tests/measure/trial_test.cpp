@@ -186,6 +186,36 @@ TEST_CASE("short kernels are timed by graphs over copies of the buffers, by the 
   CHECK(worker.reference(candidate(mangled("increment", 1), args)).method == Policy::Method::stream);
 }
 
+TEST_CASE("kernels are timed by CUPTI's records where that is asked for") {
+  fake(R"({"kernels": [{"match": "increment<1>", "time_us": 5}, {"match": "increment<2>", "time_us": 4}]})");
+  const std::vector<space::ArgSpec> args{floats(ArgKind::inout, "x", 1000), scalar(1000)};
+  Setup setup = setup_for(args);
+  setup.policy.method = Policy::Method::cupti;
+  setup.toolkit_dir = JITUNE_BINARY_DIR "/tests/fake_cuda";
+  for (const bool cold : {true, false}) {
+    setup.policy.cold_l2 = cold;
+    Worker worker;
+    const SetupReply ready = worker.setup(setup);
+    REQUIRE_MESSAGE(ready.ok, ready.error);
+    const TrialReply base = worker.reference(candidate(mangled("increment", 1), args));
+    REQUIRE_MESSAGE(base.status == TrialStatus::ok, base.error);
+    CHECK(base.method == Policy::Method::cupti);
+    CHECK(base.launches == 1);
+    for (const double us : base.samples_us) CHECK(us == doctest::Approx(4.75).epsilon(1e-6));
+    const RematchReply finalists =
+        worker.rematch({candidate(mangled("increment", 1), args), candidate(mangled("increment", 2), args)});
+    REQUIRE_MESSAGE(finalists.ok, finalists.error);
+    CHECK(summarise(finalists.samples_us[1]).median_us == doctest::Approx(3.75).epsilon(1e-6));
+  }
+  // A study that does not ask for it has events again.
+  Worker worker;
+  setup.policy.method = Policy::Method::stream;
+  REQUIRE(worker.setup(setup).ok);
+  const TrialReply by_events = worker.reference(candidate(mangled("increment", 1), args));
+  CHECK(by_events.method == Policy::Method::stream);
+  CHECK(summarise(by_events.samples_us).median_us == doctest::Approx(5).epsilon(1e-3));
+}
+
 TEST_CASE("the SM clock is recorded, and a GPU that rested is brought up to speed first") {
   fake(
       R"({"devices": [{"busy_clocks_mhz": [1980, 600, 1200, 1900, 1980]}], "kernels": [{"match": "", "time_us": 100}]})");

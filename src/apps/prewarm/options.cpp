@@ -25,7 +25,7 @@ constexpr const char* kEnvironment =
     "  JITUNE_WORKER           path of jitune-worker\n"
     "  JITUNE_COMPILE_WORKERS  compilers at a time\n"
     "  JITUNE_RUNTIME_DIR      folder where processes share compile slots; off: not shared\n"
-    "  JITUNE_MEASURE          how times are taken: cold or hot, auto, stream or graph, unchecked\n"
+    "  JITUNE_MEASURE          how times are taken: cold or hot, auto, stream, graph or cupti, unchecked\n"
     "  JITUNE_LOG              off, warn (default), info, debug or key; to stderr\n";
 
 constexpr const char* kWhichKernel = "which kernel? Give at least one definition file, rmsnorm.toml for instance";
@@ -225,11 +225,12 @@ void add_tune(CLI::App& app, Options& options) {
       ->option_text("cold|hot")
       ->check(CLI::IsMember({"cold", "hot"}));
   shared.app
-      ->add_option(
-          "--method", options.method,
-          "Time single launches (stream), graphs of them (graph), or by the default config's time (auto, default)")
-      ->option_text("auto|stream|graph")
-      ->check(CLI::IsMember({"auto", "stream", "graph"}));
+      ->add_option("--method", options.method,
+                   "Time single launches (stream), graphs of them (graph), or by the default config's time (auto, "
+                   "default); cupti: "
+                   "by the GPU's own records of single launches, with the toolkit's libcupti")
+      ->option_text("auto|stream|graph|cupti")
+      ->check(CLI::IsMember({"auto", "stream", "graph", "cupti"}));
   shared.duration("--fixed-time", options.fixed_time,
                   "Sample every config for so long, 125ms for instance (default: 3 to 7 samples, early stop)");
   shared.app->add_flag("--skip-check", options.skip_check,
