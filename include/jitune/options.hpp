@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "jitune/error.hpp"
 
@@ -68,6 +69,11 @@ struct Options {
 
   /// A miss is answered only by an exact key; a winner found with another NVRTC does not serve.
   bool strict = false;
+
+  /// JITUNE_BUNDLES (paths between colons): files of winners that `jit-prewarm export` wrote, looked into in this order
+  /// where the database has no answer: databases, .json files or folders of them, .csv tables. They are only read. A
+  /// file that can't be used is one warning.
+  std::vector<std::string> bundles = {};
 
   /// JITUNE_LOG (off, warn, info, debug, key) decides what stderr gets when there is no hook.
   LogHook log = {};

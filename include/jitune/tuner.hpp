@@ -62,7 +62,7 @@ class JITUNE_API Tuner {
 
 /// Which config a problem is launched with, and why.
 struct Choice {
-  enum class Source : uint8_t { stored, tuned, pinned, default_config };
+  enum class Source : uint8_t { stored, tuned, pinned, default_config, bundle };
   Source source = Source::default_config;
   std::string config;     ///< canonical JSON, {"BLOCK":256,"VEC":4}
   double time_us = 0;     ///< median when it was decided; 0 when never measured

@@ -36,6 +36,19 @@ Result<void> read_tree(const std::string& directory, Winners& into) {
   return {};
 }
 
+/// Whether a file, or a folder and those in it, are ours alone to write: what is read decides which code runs.
+Result<void> check_owners(const std::string& path) {
+  std::error_code wrong;
+  const std::string resolved = store::resolved_path(fs::absolute(path, wrong).lexically_normal().string());
+  if (!fs::is_directory(path, wrong)) return store::check_owners(resolved);
+  const std::string any = "/any.json";  // of a path that is not there the folder is looked at
+  if (auto owned = store::check_owners(resolved + any); !owned) return owned;
+  for (fs::recursive_directory_iterator at(resolved, wrong), end; !wrong && at != end; at.increment(wrong))
+    if (at->is_directory(wrong))
+      if (auto owned = store::check_owners(at->path().string() + any); !owned) return owned;
+  return {};
+}
+
 Result<std::unique_ptr<store::Store>> open_database(const std::string& path, Log* log) {
   store::Store::OpenOptions options;
   std::error_code ignored;
@@ -104,10 +117,7 @@ Result<Winners> read_winners(const std::string& path, Log* log) {
 
 Result<std::unique_ptr<store::Store>> open_source(const std::string& path, Log* log, std::string* note) {
   if (format_of(path) == Winners::Format::database) return open_database(path, log);
-  // What is read decides which code runs: the same owners as a database's are asked for.
-  std::error_code ignored;
-  const std::string resolved = store::resolved_path(fs::absolute(path, ignored).lexically_normal().string());
-  if (auto owned = store::check_owners(resolved); !owned) return owned.failure();
+  if (auto owned = check_owners(path); !owned) return owned.failure();
   auto winners = read_winners(path, log);
   if (!winners) return winners.failure();
   if (note != nullptr) *note = refused_text(winners->refused);

@@ -1,5 +1,6 @@
 #include "runtime/environment.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -73,6 +74,16 @@ std::string absolute(const std::string& path) {
   return full.empty() ? path : full.lexically_normal().string();
 }
 
+std::vector<std::string> split_paths(const std::string& text) {
+  std::vector<std::string> paths;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(':', begin), text.size());
+    if (end > begin) paths.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return paths;
+}
+
 std::string database_path(const std::string& option, const std::string& from_environment) {
   const std::string& wanted = from_environment.empty() ? option : from_environment;
   if (wanted == "off") return "";
@@ -105,6 +116,8 @@ Settings read_settings(Options options) {
   auto policy = measure::parse_policy(options.measure);
   if (!policy) refuse("Options::measure or JITUNE_MEASURE", options.measure, policy.error());
   settings.policy = *policy;
+  if (const auto paths = variable("JITUNE_BUNDLES", true); !paths.empty()) options.bundles = split_paths(paths);
+  for (std::string& path : options.bundles) path = absolute(path);
   settings.cuda_home = variable("CUDA_HOME", true);
   settings.cuda_path = variable("CUDA_PATH", true);
   auto meeting = variable("JITUNE_RUNTIME_DIR", true);

@@ -23,7 +23,7 @@ struct Settings {
 
 /// Throws Error{bad_options} naming the variable or option, its value and the values that would do.
 /// Paths become absolute here, so that a later chdir changes nothing. In a set-user-id program JITUNE_WORKER,
-/// JITUNE_NVRTC and JITUNE_DATABASE are ignored.
+/// JITUNE_NVRTC, JITUNE_BUNDLES and JITUNE_DATABASE are ignored.
 Settings read_settings(Options options);
 
 }  // namespace jitune::runtime

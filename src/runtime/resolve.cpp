@@ -77,6 +77,10 @@ std::unique_ptr<Plan> Resolver::try_load(const PlanKey& key, Answer answer) {
 std::unique_ptr<Plan> Resolver::nearest(const PlanKey& key) {
   auto related = services_->store().find_related(*key_);
   if (!related) return nullptr;
+  for (const auto& bundle : tuner_.bundles())
+    if (auto shipped = bundle.store->find_related(*key_))
+      related->insert(related->end(), std::make_move_iterator(shipped->begin()),
+                      std::make_move_iterator(shipped->end()));
   const bool any_nvrtc = !tuner_.settings().options.strict && (track_ == Track::lookup || key_->nvrtc.empty());
   for (const auto& row : nearest_first(std::move(*related), *key_, instance_->bucketed_problem(), any_nvrtc)) {
     auto config = space::parse_values(row.winner->config);
@@ -102,12 +106,10 @@ std::optional<Resolver::Answer> Resolver::look_up() {
   auto winner = store.find_winner(key_->sha256);
   if (winner && *winner) return accept(**winner, "stored");
   if (!winner) tuner_.log().warning("lookup_failed", kernel_.model().name(), winner.error(), key_->sha256);
-  // A winner found with another NVRTC was verified then: good enough to serve, not to end the wish to tune.
-  const bool may_serve = track_ == Track::lookup || key_->nvrtc.empty();
-  if (!tuner_.settings().options.strict && may_serve) {
-    auto compatible = store.find_compatible(*key_);
-    if (compatible && *compatible) return accept(**compatible, "found with NVRTC " + (*compatible)->nvrtc);
-  }
+  for (const auto& bundle : tuner_.bundles())
+    if (auto shipped = bundle.store->find_winner(key_->sha256); shipped && *shipped)
+      if (auto answer = accept(**shipped, "from " + bundle.path, Choice::Source::bundle)) return answer;
+  if (auto answer = look_up_compatible()) return answer;
   // A launch is told at once, later ones of this problem are counted; prepare and choice leave a miss of no launches.
   auto miss = std::make_shared<Miss>(
       Miss{*key_, space::canonical(instance_->problem()), instance_->device().name, arguments_.empty() ? 0 : 1});
@@ -120,16 +122,34 @@ std::optional<Resolver::Answer> Resolver::look_up() {
   return std::nullopt;
 }
 
+/// A winner found with another NVRTC was verified then: good enough to serve, not to end the wish to tune.
+std::optional<Resolver::Answer> Resolver::look_up_compatible() {
+  const bool may_serve = track_ == Track::lookup || key_->nvrtc.empty();
+  if (tuner_.settings().options.strict || !may_serve) return std::nullopt;
+  const auto why = [&](const store::WinnerRow& winner) {
+    return "compatible: found with NVRTC " + winner.nvrtc +
+           (key_->nvrtc.empty() ? ", none is installed here" : ", here is " + key_->nvrtc);
+  };
+  auto stored = services_->store().find_compatible(*key_);
+  if (stored && *stored) return accept(**stored, why(**stored));
+  for (const auto& bundle : tuner_.bundles())
+    if (auto shipped = bundle.store->find_compatible(*key_); shipped && *shipped)
+      if (auto answer = accept(**shipped, why(**shipped) + ", from " + bundle.path, Choice::Source::bundle))
+        return answer;
+  return std::nullopt;
+}
+
 /// Checks a stored winner against today's exact problem and device.
-std::optional<Resolver::Answer> Resolver::accept(const store::WinnerRow& winner, std::string why) {
+std::optional<Resolver::Answer> Resolver::accept(const store::WinnerRow& winner, std::string why,
+                                                 Choice::Source source) {
   auto config = space::parse_values(winner.config);
   const std::string wrong = !config ? config.error() : instance_->reject(*config).value_or("");
   if (!wrong.empty()) return next_best("the winner " + winner.config + " does not fit this problem: " + wrong);
   Answer answer;
   answer.config = std::move(*config);
   answer.artifact = winner.artifact;
-  answer.choice = {winner.pinned ? Choice::Source::pinned : Choice::Source::stored, winner.config, winner.median_us,
-                   winner.default_us, std::move(why)};
+  answer.choice = {winner.pinned ? Choice::Source::pinned : source, winner.config, winner.median_us, winner.default_us,
+                   std::move(why)};
   return answer;
 }
 

@@ -35,7 +35,9 @@ class Resolver {
   };
   void bind();
   std::optional<Answer> look_up();
-  std::optional<Answer> accept(const store::WinnerRow& winner, std::string why);
+  std::optional<Answer> look_up_compatible();
+  std::optional<Answer> accept(const store::WinnerRow& winner, std::string why,
+                               Choice::Source source = Choice::Source::stored);
   std::optional<Answer> next_best(const std::string& why_not);
   std::unique_ptr<Plan> try_load(const PlanKey& key, Answer answer);
   std::unique_ptr<Plan> nearest(const PlanKey& key);

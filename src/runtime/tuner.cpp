@@ -62,6 +62,8 @@ const char* to_string(Choice::Source source) noexcept {
       return "pinned";
     case Choice::Source::default_config:
       return "default";
+    case Choice::Source::bundle:
+      return "bundle";
   }
   return "unknown";
 }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "exchange/files.hpp"
 #include "gpu/driver.hpp"
 #include "jitune/error.hpp"
 #include "runtime/kernel_state.hpp"
@@ -46,12 +47,20 @@ TunerState::TunerState(Settings settings)
   auto services = tune::Services::open(service_options(settings_, log_));
   if (!services) throw Error(ErrorCode::bad_options, services.error());
   services_ = std::move(*services);
+  for (const std::string& path : settings_.options.bundles) {
+    std::string note;
+    auto bundle = exchange::open_source(path, &log_, &note);
+    if (!bundle) log_.warning("bundle_unusable", "", "the bundle is not used: " + bundle.error(), path);
+    if (!note.empty()) log_.warning("bundle_refused", "", path + ": " + note, path);
+    if (bundle) bundles_.push_back({path, std::move(*bundle)});
+  }
 }
 
 TunerState::~TunerState() {
   if (!is_forked_child()) return;
   // They belong to the parent; letting go of them, undestroyed, is all that a child may do.
   [[maybe_unused]] const auto* leaked = new std::shared_ptr<tune::Services>(std::move(services_));
+  [[maybe_unused]] const auto* left = new std::vector<Bundle>(std::move(bundles_));
 }
 
 void TunerState::close() {

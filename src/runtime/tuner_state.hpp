@@ -40,6 +40,13 @@ class TunerState {
   /// What tuning is done with, kept alive while it is held; null after close().
   std::shared_ptr<tune::Services> services();
 
+  /// Files of winners to look into after the database, in the order of Options::bundles; those that could be opened.
+  struct Bundle {
+    std::string path;
+    std::unique_ptr<store::Store> store;
+  };
+  const std::vector<Bundle>& bundles() const { return bundles_; }
+
   /// Facts about the device of a context, asked of the driver once for each device.
   Result<space::DeviceInfo> device_of(CUdevice device);
 
@@ -63,6 +70,7 @@ class TunerState {
   void tell_misses();
   Settings settings_;
   Log log_;
+  std::vector<Bundle> bundles_;  ///< after log_, which they use
   std::atomic<bool> open_{true};
   std::mutex mutex_;  // of what follows
   std::shared_ptr<tune::Services> services_;
