@@ -50,6 +50,10 @@ std::map<std::string, std::string> to_json_tree(const std::vector<store::WinnerR
 /// One table: columns for the problem's values, the config's, times and the fields of the key.
 std::string to_csv(const std::vector<store::WinnerRecord>& records);
 
+/// Whether JSON is nested no deeper than winners ever are. What is nested without bound would overflow the stack of
+/// whoever copies or writes it; a text that is no JSON at all may pass.
+bool is_shallow(const std::string& json);
+
 // Readers of one text each; what they refuse they add to `into`.
 Result<void> read_json(const std::string& text, const std::string& place, Winners& into);
 Result<void> read_csv(const std::string& text, const std::string& place, Winners& into);

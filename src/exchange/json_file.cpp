@@ -13,6 +13,7 @@ constexpr size_t kLongestName = 160;  // of a problem in a file's name
 
 /// Text that is canonical JSON as JSON, so that a person can read it; anything else as it is.
 Json readable(const std::string& text) {
+  if (!is_shallow(text)) return text;
   const Json json = Json::parse(text, nullptr, false);
   return json.is_structured() && canonical(json) == text ? json : Json(text);
 }
@@ -106,7 +107,27 @@ std::map<std::string, std::string> to_json_tree(const std::vector<store::WinnerR
   return files;
 }
 
+bool is_shallow(const std::string& json) {
+  constexpr int kDeepest = 32;
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string && c == '\\')
+      ++i;
+    else if (c == '"')
+      in_string = !in_string;
+    else if (!in_string && (c == '{' || c == '['))
+      ++depth;
+    else if (!in_string && (c == '}' || c == ']'))
+      --depth;
+    if (depth > kDeepest) return false;
+  }
+  return true;
+}
+
 Result<void> read_json(const std::string& text, const std::string& place, Winners& into) {
+  if (!is_shallow(text)) return Failure{place + ": its JSON is nested deeper than winners are"};
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || json.value("format", Json()) != kFormat || !json.value("winners", Json()).is_array())
     return Failure{place + ": not a file of winners (\"format\": \"" + kFormat + "\")"};

@@ -148,6 +148,9 @@ TEST_CASE("what does not hold is refused by its reason and place") {
   exchange::Winners none;
   CHECK(!exchange::read_json("{\"format\": \"other\"}", "w.json", none).ok());
   CHECK(!exchange::read_json("{", "w.json", none).ok());
+  const std::string deep = std::string(5'000'000, '['), shut = std::string(5'000'000, ']');
+  CHECK(!exchange::read_json(R"({"format": "jitune-winners-1", "winners": )" + deep + shut + "}", "w.json", none).ok());
+  CHECK(!exchange::read_json(replaced(good, "\"rows\": 1", "\"rows\": " + deep + shut), "w.json", none).ok());
   CHECK(!exchange::read_csv("M,N,K\n1,2,3\n", "w.csv", none).ok());
   exchange::Winners short_row;
   const std::string table = exchange::to_csv({sample(1, R"({"BLOCK":128})", 10)});

@@ -140,6 +140,7 @@ Table read_any(const std::string& path) {
   auto text = read_maybe_gzip(path);
   if (!text) throw Stop(Exit::usage, text.error());
   if (path.ends_with(".csv")) return read_table(*text, path);
+  if (!exchange::is_shallow(*text)) throw Stop(Exit::usage, path + ": its JSON is nested too deep");
   const Json json = Json::parse(*text, nullptr, false);
   if (is_sglang(json)) return read_sglang(json, path);
   if (!json.is_object()) throw Stop(Exit::usage, path + ": not JSON that jitune knows");
@@ -318,6 +319,7 @@ bool is_foreign(const std::string& path) {
     const auto rows = exchange::parse_csv(std::string_view(*text).substr(0, text->find('\n')));
     return rows.empty() || std::find(rows[0].cells.begin(), rows[0].cells.end(), "key") == rows[0].cells.end();
   }
+  if (!exchange::is_shallow(*text)) throw Stop(Exit::usage, path + ": its JSON is nested too deep");
   const Json json = Json::parse(*text, nullptr, false);
   return packed || !json.is_object() || json.value("format", Json()) != "jitune-winners-1";
 }
