@@ -9,6 +9,9 @@ namespace jitune {
 /// SHA-256 of `bytes` as 64 lower-case hex digits.
 std::string sha256_hex(std::string_view bytes);
 
+/// HMAC-SHA256 of `bytes` with `key` (RFC 2104) as 64 lower-case hex digits.
+std::string hmac_sha256_hex(std::string_view key, std::string_view bytes);
+
 /// Hashes a sequence of labelled fields with SHA-256. Label and value are each preceded by their length, so that no two
 /// different sequences of fields feed the same bytes to the hash ("ab","c" differs from "a","bc").
 class FieldHasher {

@@ -3,6 +3,7 @@
 #include "base/hash.hpp"
 #include "base/json.hpp"
 #include "store/rows.hpp"
+#include "store/signing.hpp"
 #include "store/text.hpp"
 
 namespace jitune::store {
@@ -37,16 +38,18 @@ int64_t insert_artifact(Database& database, const ArtifactRow& artifact, const s
           "INSERT INTO artifacts (build_sha256, kernel, config_id, source_sha256, arch, nvrtc, status, compile_ms, "
           "lowered_name, regs, static_smem_bytes, local_bytes, spill_bytes, cubin_bytes, cubin_sha256, log, "
           "created_at, "
-          "last_used_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
+          "last_used_at, signature) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
           "ON CONFLICT (build_sha256) DO UPDATE SET status = excluded.status, compile_ms = excluded.compile_ms, "
           "lowered_name = excluded.lowered_name, regs = excluded.regs, static_smem_bytes = excluded.static_smem_bytes, "
           "local_bytes = excluded.local_bytes, spill_bytes = excluded.spill_bytes, cubin_bytes = excluded.cubin_bytes, "
-          "cubin_sha256 = excluded.cubin_sha256, log = excluded.log, last_used_at = excluded.last_used_at")
+          "cubin_sha256 = excluded.cubin_sha256, log = excluded.log, last_used_at = excluded.last_used_at, "
+          "signature = excluded.signature")
       .bind(artifact.build_sha256, clean_text(artifact.kernel), ensure_config(database, artifact.config), source_sha256,
             clean_text(artifact.arch), clean_text(artifact.nvrtc), artifact.status, std::max(artifact.compile_ms, 0.0),
             clean_text(artifact.lowered_name), artifact.regs, artifact.static_smem_bytes, artifact.local_bytes,
             artifact.spill_bytes, static_cast<int64_t>(artifact.cubin.size()),
-            ok ? std::optional(cubin_sha256) : std::nullopt, clean_text(artifact.log), now, now)
+            ok ? std::optional(cubin_sha256) : std::nullopt, clean_text(artifact.log), now, now,
+            ok ? signature_of(database, artifact, cubin_sha256) : std::string())
       .run();
   Statement find = database.prepare("SELECT artifact_id FROM artifacts WHERE build_sha256 = ?");
   find.bind(artifact.build_sha256).next();
@@ -58,7 +61,7 @@ int64_t insert_artifact(Database& database, const ArtifactRow& artifact, const s
 std::string artifact_columns(bool with_bytes) {
   return std::string(
              "a.build_sha256, a.kernel, ac.params, a.status, a.compile_ms, a.lowered_name, a.regs, "
-             "a.static_smem_bytes, a.local_bytes, a.spill_bytes, a.cubin_sha256, a.arch, a.nvrtc, ") +
+             "a.static_smem_bytes, a.local_bytes, a.spill_bytes, a.cubin_sha256, a.arch, a.nvrtc, a.signature, ") +
          (with_bytes ? "a.log, b.cubin" : "'', NULL");
 }
 
@@ -77,6 +80,7 @@ std::optional<ArtifactRow> read_artifact(Statement& row) {
   artifact.cubin_sha256 = row.text();
   artifact.arch = row.text();
   artifact.nvrtc = row.text();
+  artifact.signature = row.text();
   artifact.log = row.text();
   artifact.cubin = row.blob();
   if (artifact.build_sha256.empty()) return std::nullopt;
@@ -86,13 +90,19 @@ std::optional<ArtifactRow> read_artifact(Statement& row) {
 int64_t keep_artifact(Database& database, const ArtifactRow& artifact, const std::string& source_sha256, int64_t now) {
   const bool ok = artifact.status == "ok";
   const std::string sha256 = ok && !artifact.cubin.empty() ? sha256_hex(artifact.cubin) : artifact.cubin_sha256;
-  Statement find = database.prepare("SELECT artifact_id, status, cubin_sha256 FROM artifacts WHERE build_sha256 = ?");
+  Statement find = database.prepare(
+      "SELECT artifact_id, status, cubin_sha256, signature, lowered_name FROM artifacts WHERE build_sha256 = ?");
   if (find.bind(artifact.build_sha256).next()) {
     const int64_t id = find.integer();
     const bool stored_ok = find.text() == "ok";
     const std::string stored_sha256 = find.text();
+    ArtifactRow stored;
+    stored.build_sha256 = artifact.build_sha256;
+    stored.cubin_sha256 = stored_sha256;
+    stored.signature = find.text();
+    stored.lowered_name = find.text();
     if (stored_ok && (!ok || artifact.cubin.empty())) return id;
-    if (stored_ok && has_cubin(database, stored_sha256)) {
+    if (stored_ok && has_cubin(database, stored_sha256) && is_signed(stored, database.signing_key())) {
       // The first one stays, for compiling again may give other bytes; but bytes that were found bad are mended.
       if (stored_sha256 == sha256) keep_cubin(database, sha256, artifact.cubin);
       return id;
@@ -127,10 +137,15 @@ std::optional<ArtifactRow> find_artifact(Database& database, const std::string& 
   return read_artifact(row);
 }
 
-bool clear_if_damaged(ArtifactRow& artifact) {
-  if (artifact.cubin.empty() || sha256_hex(artifact.cubin) == artifact.cubin_sha256) return false;
-  artifact.cubin.clear();
-  return true;
+std::string clear_if_bad(ArtifactRow& artifact, const std::string& signing_key) {
+  std::string why;
+  if (artifact.cubin.empty()) return why;
+  if (sha256_hex(artifact.cubin) != artifact.cubin_sha256)
+    why = "is not what its SHA-256 says";
+  else if (!is_signed(artifact, signing_key))
+    why = artifact.signature.empty() ? "is not signed" : "was not signed with this key";
+  if (!why.empty()) artifact.cubin.clear();
+  return why;
 }
 
 void drop_cubin(Database& database, const std::string& cubin_sha256) {

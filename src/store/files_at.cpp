@@ -208,7 +208,8 @@ bool is_network_file_system(uint64_t statfs_type) {
   return false;
 }
 
-bool on_network_file_system(const std::string& path) {
+bool on_network_file_system(const std::string& path, uint64_t (*type_of)(const std::string& directory)) {
+  if (type_of != nullptr) return is_network_file_system(type_of(directory_of(path)));
   struct statfs info {};
   if (::statfs(directory_of(path).c_str(), &info) != 0) return false;
   return is_network_file_system(static_cast<uint64_t>(info.f_type) & 0xFFFFFFFFU);

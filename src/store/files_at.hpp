@@ -46,7 +46,8 @@ Looks look_at(const std::string& path);
 Result<std::string> quarantine(const std::string& path, const std::function<bool()>& still_there);
 
 /// Whether the directory of `path` lies on a network file system, where SQLite's WAL is not allowed.
-bool on_network_file_system(const std::string& path);
+/// `type_of`: stands in for statfs in tests.
+bool on_network_file_system(const std::string& path, uint64_t (*type_of)(const std::string& directory) = nullptr);
 bool is_network_file_system(uint64_t statfs_type);
 
 }  // namespace jitune::store

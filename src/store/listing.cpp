@@ -55,6 +55,37 @@ std::vector<KeyRow> related_keys(Database& database, const key::TuningKey& key) 
   return read_all(row);
 }
 
+std::optional<Store::NearKey> nearest_key(Database& database, const key::TuningKey& key) {
+  static const std::string candidates =
+      "SELECT k.key_id, w.key_id IS NOT NULL, " + key_columns() +
+      " FROM keys k LEFT JOIN winners w ON w.key_id = k.key_id WHERE k.kernel = ? ORDER BY k.key_id DESC";
+  static const std::string one = list_sql("WHERE k.key_id = ?");
+  std::optional<Store::NearKey> nearest;
+  int64_t nearest_id = 0;
+  bool nearest_has_winner = false;
+  {
+    Statement row = database.prepare(candidates.c_str());
+    row.bind(key.kernel);
+    while (row.next()) {
+      const int64_t id = row.integer();
+      const bool has_winner = row.integer() != 0;
+      std::vector<std::string> differences = key::differences(key, read_key(row));
+      const bool better = !nearest || differences.size() < nearest->differences.size() ||
+                          (differences.size() == nearest->differences.size() && has_winner && !nearest_has_winner);
+      if (!better) continue;
+      nearest = {{}, std::move(differences)};
+      nearest_id = id;
+      nearest_has_winner = has_winner;
+    }
+  }
+  if (!nearest) return nearest;
+  Statement row = database.prepare(one.c_str());
+  std::vector<KeyRow> rows = read_all(row.bind(nearest_id));
+  if (rows.empty()) return std::nullopt;
+  nearest->row = std::move(rows.front());
+  return nearest;
+}
+
 void count_rows(Database& database, Store::Health& health) {
   health.keys += database.integer("SELECT count(*) FROM keys");
   health.winners += database.integer("SELECT count(*) FROM winners");

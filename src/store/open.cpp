@@ -10,11 +10,12 @@
 #include "base/clock.hpp"
 #include "base/hash.hpp"
 #include "store/files_at.hpp"
+#include "store/migrate.hpp"
 #include "store/schema.hpp"
 
 namespace jitune::store {
 
-const char* const kSchemaFingerprint = "ebb42c067168946d41232d0eb46f5eb79c036eb03570211a9742ed3dcae99d2c";
+const char* const kSchemaFingerprint = "d55e45f23a11843aaa34f912a351db98e24353f5a7b2254b45936ef70c9a5624";
 
 namespace {
 
@@ -27,6 +28,7 @@ std::mutex& opening_mutex() {
 }
 
 void pause_between_tries() {
+  note_busy_wait();
   // Processes that started together must not try in step.
   std::this_thread::sleep_for(1ms + std::chrono::nanoseconds(Clock::now().time_since_epoch().count() % 9'000'000));
 }
@@ -107,6 +109,9 @@ class Opener {
       if (database.integer("SELECT count(*) FROM sqlite_schema") == 0) database.execute(kSchemaSql);
       transaction.commit();
     }
+    if (const int64_t version = database.integer("PRAGMA user_version");
+        version < kSchemaVersion && is_known_older(database, version))
+      migrate(database, options_.path);
     return check(database);
   }
 
@@ -120,6 +125,9 @@ class Opener {
     if (version > kSchemaVersion)
       return unusable("database_newer", name + " has schema " + std::to_string(version) + ", this jitune knows " +
                                             std::to_string(kSchemaVersion) + ": use the newer jitune, or another file");
+    if (version < kSchemaVersion && is_known_older(database, version))
+      return unusable("database_older", name + " has the older schema " + std::to_string(version) +
+                                            " and can't be brought up to date here: open it once for writing");
     if (version < 1 || schema_fingerprint(database) != kSchemaFingerprint)
       return unusable("database_foreign", name +
                                               " says that it is a database of jitune, but its tables are not those of "
@@ -129,7 +137,7 @@ class Opener {
   }
 
   void choose_journal(Database& database) {
-    if (on_network_file_system(options_.path)) {
+    if (on_network_file_system(options_.path, options_.file_system_type)) {
       database.execute("PRAGMA journal_mode=TRUNCATE");
       warnings_.push_back(
           {"database_network", "",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ struct FileOptions {
   std::string path;  ///< resolved_path()
   bool create = true;
   bool read_only = false;
-  std::chrono::milliseconds patience{5000};  ///< for a file that others keep busy
+  std::chrono::milliseconds patience{5000};                              ///< for a file that others keep busy
+  uint64_t (*file_system_type)(const std::string& directory) = nullptr;  ///< as Store::OpenOptions'
 };
 
 /// What came of opening a file.

@@ -40,8 +40,9 @@ int64_t keep_artifact(Database& database, const ArtifactRow& artifact, const std
                       int64_t now);  ///< (t) its artifact_id
 void keep_source(Database& database, const key::SourceHash& source, const std::string& text, int64_t now);  ///< (t)
 std::optional<ArtifactRow> find_artifact(Database& database, const std::string& build_sha256, bool with_bytes);
-/// Whether the row's cubin is not what its SHA-256 says. Then clears it.
-bool clear_if_damaged(ArtifactRow& artifact);
+/// Why the row's cubin must not be used: it is not what its SHA-256 says, or not signed where there is a key. Then it
+/// is cleared. "" when it is good, or absent.
+std::string clear_if_bad(ArtifactRow& artifact, const std::string& signing_key);
 void drop_cubin(Database& database, const std::string& cubin_sha256);
 std::optional<std::string> source_text(Database& database, const std::string& source_sha256, bool& known);
 std::optional<std::string> known_failure(Database& database, const std::string& build_sha256,
@@ -67,6 +68,9 @@ std::optional<FoundWinner> find_winner(Database& database, const std::string& ke
 std::optional<FoundWinner> find_compatible(Database& database, const key::TuningKey& key);
 /// 0: no winner, 1: one, 2: a pinned one.
 int winner_state(Database& database, const std::string& key_sha256);
+/// (t) Whether the key's winner is better than what `study` found: another config that the study did not try itself,
+/// faster against its study's default config (against the clock where a default's time is not known).
+bool stored_is_better(Database& database, int64_t key_id, int64_t study, const WinnerRow& winner);
 /// (t) Does nothing when the key's winner is pinned.
 void put_winner(Database& database, int64_t key_id, int64_t study, const WinnerRow& winner, int64_t now);
 
@@ -98,6 +102,7 @@ std::vector<TrialRow> trials_of_study(Database& database, int64_t study);
 // listing.cpp
 std::vector<KeyRow> list_keys(Database& database, const std::string& kernel);
 std::vector<KeyRow> keys_by_prefix(Database& database, const std::string& prefix);
+std::optional<Store::NearKey> nearest_key(Database& database, const key::TuningKey& key);
 std::vector<KeyRow> related_keys(Database& database, const key::TuningKey& key);
 void count_rows(Database& database, Store::Health& health);  ///< adds to the counts
 

@@ -1,4 +1,4 @@
--- jitune's tuning database, schema version 1.
+-- jitune's tuning database, schema version 2.
 -- Opened by the library and jit-prewarm (read-write) and by people: sqlite3 -readonly jitune.db 'select * from best'.
 -- Units are in column names: _us microseconds, _ms milliseconds, _bytes, _mhz; _at is UTC seconds since 1970.
 -- JSON columns hold canonical JSON (sorted names, no spaces). They have no json_valid() CHECK: it would make the file
@@ -6,7 +6,7 @@
 -- Every hash is SHA-256 as 64 lower-case hex digits, so that it can be pasted and grepped.
 -- Table columns only ever grow; views may change in any release.
 PRAGMA application_id = 0x4A54554E;      -- 'JTUN'
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 CREATE TABLE meta (
   name          TEXT PRIMARY KEY,        -- min_reader_version: the oldest schema a reader may know and still read this
@@ -48,6 +48,7 @@ CREATE TABLE keys (
 ) STRICT;
 CREATE INDEX keys_by_source ON keys (source_sha256, problem);
 CREATE INDEX keys_by_use    ON keys (last_used_at);
+CREATE INDEX keys_by_kernel ON keys (kernel);
 
 CREATE TABLE studies (                   -- one tuning run of one key by one process
   study_id      INTEGER PRIMARY KEY,
@@ -101,6 +102,7 @@ CREATE TABLE artifacts (                 -- one compilation
   log           TEXT NOT NULL,           -- NVRTC's, or a crashed worker's last words
   created_at    INTEGER NOT NULL,
   last_used_at  INTEGER NOT NULL,
+  signature     TEXT NOT NULL DEFAULT '',  -- HMAC-SHA256 over build and cubin with the writer's signing key; '' without
   CHECK ((status = 'ok') = (cubin_sha256 IS NOT NULL))
 ) STRICT;
 CREATE INDEX artifacts_by_cubin  ON artifacts (cubin_sha256);
@@ -154,7 +156,7 @@ CREATE TABLE winners (                   -- the answer, one row a key. This is a
   study_id      INTEGER REFERENCES studies ON DELETE SET NULL,
   config_id     INTEGER NOT NULL REFERENCES configs,
   artifact_id   INTEGER REFERENCES artifacts,  -- NULL: imported without a cubin
-  median_us     REAL NOT NULL CHECK (median_us > 0 AND median_us < 1e12),
+  median_us     REAL CHECK (median_us IS NULL OR (median_us > 0 AND median_us < 1e12)),  -- NULL: imported without a time
   default_us    REAL CHECK (default_us IS NULL OR (default_us > 0 AND default_us < 1e12)),
   pinned        INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1)),  -- set by a person: never replaced, never evicted
   decided_at    INTEGER NOT NULL
@@ -224,12 +226,21 @@ INSERT INTO meta VALUES ('min_reader_version', '1');
 CREATE VIEW best AS                      -- the winners
 SELECT k.kernel || CASE k.variant WHEN '' THEN '' ELSE ' (' || k.variant || ')' END AS kernel, k.problem,
        c.params AS config, round(w.median_us, 2) AS median_us, round(w.default_us, 2) AS default_us,
-       CASE WHEN w.default_us IS NULL THEN '' ELSE printf('%.2fx', w.default_us / w.median_us) END AS speedup,
+       CASE WHEN w.default_us IS NULL OR w.median_us IS NULL THEN '' ELSE printf('%.2fx', w.default_us / w.median_us) END AS speedup,
        a.regs, round(a.static_smem_bytes / 1024.0, 1) AS static_smem_kib, k.arch,
        coalesce(s.device_name, '') AS device, k.nvrtc, datetime(w.decided_at, 'unixepoch') AS decided_utc,
        CASE w.pinned WHEN 1 THEN 'pinned' ELSE '' END AS pinned, substr(k.key_sha256, 1, 12) AS key
   FROM winners w JOIN keys k USING (key_id) JOIN configs c USING (config_id)
   LEFT JOIN artifacts a ON a.artifact_id = w.artifact_id LEFT JOIN studies s ON s.study_id = w.study_id
+ ORDER BY k.kernel, k.variant, k.problem, k.arch, k.nvrtc;
+
+CREATE VIEW audit AS                     -- what a winner was compiled from
+SELECT substr(k.key_sha256, 1, 12) AS key, k.kernel, k.problem, c.params AS config, k.entry, k.options,
+       coalesce(a.lowered_name, '') AS symbol, coalesce(a.cubin_sha256, '') AS cubin_sha256,
+       CASE coalesce(a.signature, '') WHEN '' THEN '' ELSE 'signed' END AS signed, k.source_sha256,
+       coalesce(o.headers, '') AS headers, coalesce(o.text, '') AS source
+  FROM winners w JOIN keys k USING (key_id) JOIN configs c USING (config_id)
+  LEFT JOIN artifacts a ON a.artifact_id = w.artifact_id LEFT JOIN sources o ON o.source_sha256 = k.source_sha256
  ORDER BY k.kernel, k.variant, k.problem, k.arch, k.nvrtc;
 
 CREATE VIEW trial_list AS                -- every trial, fastest first within a study

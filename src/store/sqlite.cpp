@@ -2,6 +2,10 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace jitune::store {
@@ -108,6 +112,7 @@ std::string Statement::blob() {
 }
 
 void Database::Close::operator()(sqlite3* connection) const noexcept {
+  sqlite3_busy_handler(connection, nullptr, nullptr);  // its state may be gone
   sqlite3_close_v2(connection);
 }
 void Database::Finalize::operator()(sqlite3_stmt* statement) const noexcept {
@@ -158,8 +163,36 @@ int64_t Database::changes() const {
 int64_t Database::last_id() const {
   return sqlite3_last_insert_rowid(connection_.get());
 }
+namespace {
+std::atomic<int64_t> waits{0};
+}  // namespace
+
+int64_t busy_waits() {
+  return waits;
+}
+void note_busy_wait() {
+  ++waits;
+}
+
+int Database::wait_busy(void* patience, int tries) {
+  auto& state = *static_cast<Patience*>(patience);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const int64_t now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  if (tries == 0) state.begun_ns = now_ns;
+  if ((now_ns - state.begun_ns) / 1'000'000 >= state.ms) return 0;
+  note_busy_wait();
+  // Short at first, as most transactions are; not in step with others that wait.
+  const int64_t longest_us = std::min<int64_t>(200LL << std::min(tries, 7), 20'000);
+  std::this_thread::sleep_for(std::chrono::microseconds(longest_us / 2 + now_ns / 1000 % (longest_us / 2)));
+  return 1;
+}
+
 void Database::wait_at_most_ms(int ms) {
-  sqlite3_busy_timeout(connection_.get(), ms);
+  if (!patience_) {
+    patience_ = std::make_unique<Patience>();
+    sqlite3_busy_handler(connection_.get(), &Database::wait_busy, patience_.get());
+  }
+  patience_->ms = ms;
 }
 
 bool Database::has_moved() const {

@@ -120,6 +120,9 @@ class Database {
   bool is_read_only() const;
   /// Hardens the connection against what a file may hold: no triggers, no views, no functions in the schema.
   void distrust_file();
+  /// The secret with which artifacts that are put here are signed; "" for none.
+  void sign_with(std::string key) { signing_key_ = std::move(key); }
+  const std::string& signing_key() const { return signing_key_; }
   /// Forgets the connection without closing it: in a process that was forked off.
   void abandon() noexcept;
 
@@ -127,12 +130,24 @@ class Database {
   struct Close {
     void operator()(sqlite3* connection) const noexcept;
   };
+  struct Patience {
+    int64_t ms = 0;
+    int64_t begun_ns = 0;
+  };
+  static int wait_busy(void* patience, int tries);
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const noexcept;
   };
+  std::unique_ptr<Patience> patience_;
   std::unique_ptr<sqlite3, Close> connection_;
   std::map<const char*, std::unique_ptr<sqlite3_stmt, Finalize>> statements_;
+  std::string signing_key_;
 };
+
+/// How often this process has found a file locked by others and waited or tried again: for tests and for doctor.
+int64_t busy_waits();
+/// Counts one that is waited out elsewhere.
+void note_busy_wait();
 
 /// BEGIN IMMEDIATE until commit(); rolled back when it leaves scope without.
 class Transaction {

@@ -4,6 +4,7 @@
 
 #include "base/clock.hpp"
 #include "store/files_at.hpp"
+#include "store/signing.hpp"
 #include "store/sqlite_store_run.hpp"
 
 namespace jitune::store {
@@ -33,13 +34,23 @@ SqliteStore::~SqliteStore() {
 
 Result<void> SqliteStore::start() {
   refuses_writes_ = options_.read_only;
+  Result<std::string> key = read_signing_key(options_.signing_key);
+  if (!key && options_.must_be_file) return key.failure();
+  if (!key) {
+    // What is stored can't be trusted now, and nothing unsigned should be left there.
+    say({{"signing_key", "", key.error() + "; results are kept in memory", ""}});
+    path_.clear();
+  } else {
+    signing_key_ = std::move(*key);
+  }
   if (path_.empty()) {
     if (options_.must_be_file) return Failure{"a database file is needed here: name one (JITUNE_DATABASE)"};
     main_ = open_memory();
     state_ = "memory only: no file was asked for";
     return {};
   }
-  OpenedFile opened = open_file({path_, options_.create, options_.read_only});
+  OpenedFile opened =
+      open_file({path_, options_.create, options_.read_only, std::chrono::seconds(5), options_.file_system_type});
   say(opened.warnings);
   if (opened.writable) {
     main_ = std::move(opened.database);
@@ -140,7 +151,7 @@ bool SqliteStore::meet_damage(const SqliteError& error) {
 
 bool SqliteStore::replace_file() {
   main_.reset();
-  OpenedFile opened = open_file({path_, true, false, patience_});
+  OpenedFile opened = open_file({path_, true, false, patience_, options_.file_system_type});
   warnings_.insert(warnings_.end(), opened.warnings.begin(), opened.warnings.end());
   if (opened.writable) {
     main_ = std::move(opened.database);
@@ -239,7 +250,10 @@ Result<void> SqliteStore::add_trial(int64_t study, const Lease& lease, const Tri
 
 Result<void> SqliteStore::end_study(int64_t study, const Lease& lease, const StudyEnd& end,
                                     const std::optional<WinnerRow>& winner) {
-  return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
+  if (winner &&
+      !(winner->median_us > 0))  // without a time are only those that come from elsewhere; NaN would be stored so
+    return Failure{"a study's winner needs a time: the end of study " + std::to_string(study) + " was not stored"};
+  Result<void> ended = plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
     const auto active = studies_.find(study);
     const int64_t id = active == studies_.end() ? study : active->second.id;
     Result<void> result;
@@ -254,8 +268,14 @@ Result<void> SqliteStore::end_study(int64_t study, const Lease& lease, const Stu
         result = Failure{"the result of study " + std::to_string(study) + " was dropped: " + theirs.message};
         close_study(database, id, {"cancelled", theirs.message}, now());
       } else {
-        if (winner) put_winner(database, key_id, id, *winner, now());
-        close_study(database, id, end, now());
+        if (winner && !stored_is_better(database, key_id, id, *winner)) {
+          put_winner(database, key_id, id, *winner, now());
+          close_study(database, id, end, now());
+        } else {
+          StudyEnd told = end;
+          if (winner) told.note += std::string(told.note.empty() ? "" : "; ") + "a better result was stored and stays";
+          close_study(database, id, told, now());
+        }
       }
       drop_losers_cubins(database, id);
       // A study that its budget ended goes on another time and wants what is left.
@@ -267,12 +287,16 @@ Result<void> SqliteStore::end_study(int64_t study, const Lease& lease, const Stu
     keep_tidy();
     return result;
   }));
+  if (too_large_.exchange(false)) (void)collect(options_.max_bytes);
+  return ended;
 }
 
 void SqliteStore::keep_tidy() {
   if (!main_is_file_) return;
   try {
     main_->wait_at_most_ms(0);
+    // The file is never smaller than its cubins, and to ask for its size costs nothing.
+    too_large_ = main_->integer("PRAGMA page_count") * main_->integer("PRAGMA page_size") > options_.max_bytes;
     if (main_->integer("PRAGMA freelist_count") > kTidyFreePages) main_->execute("PRAGMA incremental_vacuum");
     main_->execute("PRAGMA wal_checkpoint(TRUNCATE)");
   } catch (const SqliteError&) {

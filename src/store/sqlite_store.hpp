@@ -61,6 +61,8 @@ class SqliteStore final : public Store {
   Result<std::vector<WinnerRecord>> records(bool with_bytes) override;
   Result<TakenIn> take_in(const std::vector<WinnerRecord>& records) override;
   Result<bool> set_pinned(const std::string& key_sha256, bool pinned) override;
+  Result<std::optional<NearKey>> find_nearest(const key::TuningKey& key) override;
+  Result<Evicted> collect(int64_t max_cubin_bytes) override;
   std::optional<Toolchain> find_toolchain(const Toolchain& stat_tuple) override;
   void put_toolchain(const Toolchain& toolchain) override;
 
@@ -108,6 +110,9 @@ class SqliteStore final : public Store {
 
   OpenOptions options_;
   std::string path_;  ///< resolved; "" for memory
+  std::string signing_key_;
+  bool locked_ = false;  ///< a launch waited for another process's lock in vain: the next ones do not wait
+  std::atomic<bool> too_large_{false};  ///< at a study's end the file was larger than the cap
   pid_t pid_;
   mutable std::mutex mutex_;
   std::atomic<int> launches_waiting_{0};

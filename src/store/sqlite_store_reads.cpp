@@ -73,12 +73,13 @@ void SqliteStore::note_use(const FoundWinner& found) {
 }
 
 void SqliteStore::drop_if_damaged(ArtifactRow& artifact) {
-  if (!clear_if_damaged(artifact)) return;
-  warnings_.push_back(
-      {"cubin_damaged", artifact.kernel,
-       "a stored cubin of config " + artifact.config + " is not what its SHA-256 says; it is compiled again",
-       artifact.build_sha256});
-  if (!main_is_file_ || refuses_writes_) return;
+  const std::string why = clear_if_bad(artifact, signing_key_);
+  if (why.empty()) return;
+  const bool damaged = why.find("SHA-256") != std::string::npos;
+  warnings_.push_back({damaged ? "cubin_damaged" : "cubin_unsigned", artifact.kernel,
+                       "a stored cubin of config " + artifact.config + " " + why + "; it is compiled again",
+                       artifact.build_sha256});
+  if (!damaged || !main_is_file_ || refuses_writes_) return;
   try {
     drop_cubin(*main_, artifact.cubin_sha256);
   } catch (const SqliteError&) {
@@ -152,6 +153,14 @@ Result<void> SqliteStore::record_failure(const std::string& build_sha256, const 
     store::record_failure(database, build_sha256, problem, status, error, now());
     return Done{};
   }));
+}
+
+Result<std::optional<Store::NearKey>> SqliteStore::find_nearest(const key::TuningKey& key) {
+  return read(
+      Wait::work, [&](Database& database) { return nearest_key(database, key); },
+      [](std::optional<NearKey>& found, std::optional<NearKey> below) {
+        if (below && (!found || below->differences.size() < found->differences.size())) found = std::move(below);
+      });
 }
 
 Result<std::vector<TrialRow>> SqliteStore::trials_of(const std::string& key_sha256) {

@@ -33,14 +33,26 @@ auto SqliteStore::run(Wait wait, Access access, Work work) -> Result<decltype(wo
 template <class Work>
 auto SqliteStore::run_locked(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))> {
   if (std::string why = why_not_usable(access); !why.empty()) return Failure{std::move(why)};
-  patience_ = std::chrono::milliseconds(wait == Wait::launch ? 200 : 5000);
+  patience_ = std::chrono::milliseconds(wait == Wait::work ? 5000 : locked_ ? 0 : 200);
   for (int attempt = 0;; ++attempt) {
     try {
       const bool moved = main_ && access == Access::write && main_is_file_ && main_->has_moved();
       if ((moved || !main_) && !replace_file()) return Failure{state_};
       main_->wait_at_most_ms(static_cast<int>(patience_.count()));
-      return work(*main_);
+      if (!signing_key_.empty() && main_->signing_key().empty()) main_->sign_with(signing_key_);
+      auto result = work(*main_);
+      if (access == Access::write) locked_ = false;
+      return result;
     } catch (const SqliteError& error) {
+      if (wait == Wait::launch && main_is_file_ && error.trouble() == Trouble::busy) {
+        if (!locked_)
+          warnings_.push_back({"database_busy", "",
+                               "'" + path_ +
+                                   "' is kept locked by another process; what launches would write is left out "
+                                   "until it is free",
+                               path_});
+        locked_ = true;
+      }
       if (attempt == 3 || !recover(error)) return failure(error);
     }
   }
@@ -50,6 +62,7 @@ template <class Work>
 auto SqliteStore::read_base(Work work) -> std::optional<decltype(work(std::declval<Database&>()))> {
   if (!base_) return std::nullopt;
   try {
+    if (!signing_key_.empty()) base_->sign_with(signing_key_);
     return work(*base_);
   } catch (const SqliteError&) {
     base_.reset();  // there was one warning about the file already

@@ -28,6 +28,7 @@ struct ArtifactRow {
   std::string cubin_sha256;
   std::string log;
   std::string arch, nvrtc;
+  std::string signature;  ///< see Store::OpenOptions::signing_key; "" without
 };
 
 /// A row of `trials`.
@@ -53,8 +54,8 @@ struct WinnerRow {
   std::string key_sha256;
   std::string config;                   ///< canonical JSON
   std::optional<ArtifactRow> artifact;  ///< nothing when imported without one; its cubin is checked against its SHA-256
-  double median_us = 0;
-  double default_us = 0;
+  double median_us = 0;                 ///< 0: imported without a time
+  double default_us = 0;                ///< 0: not known
   bool pinned = false;
   int64_t decided_at = 0;
   int64_t study = 0;
@@ -154,7 +155,13 @@ class Store {
     bool read_only = false;
     bool must_be_file = false;  ///< true (jit-prewarm): a file that can't be used is a failure, not a reason for memory
     Log* log = nullptr;
-    int64_t (*now)() = nullptr;  ///< UTC seconds since 1970; null: the system's clock
+    int64_t (*now)() = nullptr;            ///< UTC seconds since 1970; null: the system's clock
+    int64_t max_bytes = int64_t{1} << 30;  ///< of cubins; the end of a study calls collect() beyond it
+    /// A file with a secret, or "" for JITUNE_SIGNING_KEY's. With one, cubins are signed when they are stored
+    /// (HMAC-SHA256) and those without its signature are refused: they are compiled again.
+    std::string signing_key = {};
+    /// The f_type of statfs(2) for a directory; null: ask the system.
+    uint64_t (*file_system_type)(const std::string& directory) = nullptr;
   };
   /// Opens, creates (directory 0700, file 0600) or falls back to memory. A file that is not ours, or of a newer schema,
   /// is left exactly as it was.
@@ -244,6 +251,27 @@ class Store {
   virtual Result<TakenIn> take_in(const std::vector<WinnerRecord>& records) = 0;
   /// A pinned winner is never replaced and never evicted. False when the key has no winner.
   virtual Result<bool> set_pinned(const std::string& key_sha256, bool pinned) = 0;
+
+  /// A stored key and the fields in which it differs from another: key::differences, stored value second.
+  struct NearKey {
+    KeyRow row;
+    std::vector<std::string> differences;  ///< empty: it is the key itself
+  };
+  /// The stored key of the same kernel with the fewest fields that differ, one with a winner before others, the newest
+  /// of equals; nothing when the kernel has none.
+  virtual Result<std::optional<NearKey>> find_nearest(const key::TuningKey& key) = 0;
+
+  // --- size and age --------------------------------------------------------------------------------------------------
+  struct Evicted {
+    int64_t cubins = 0, keys = 0, studies = 0, artifacts = 0, failures = 0;  ///< dropped
+    int64_t cubin_bytes_before = 0, cubin_bytes_after = 0;
+    int64_t file_bytes_before = 0, file_bytes_after = 0;
+  };
+  /// Drops what is old (studies beyond a key's last three and failures, both after 90 days; what nothing refers to),
+  /// then, while cubins take more than `max_cubin_bytes`, cubins no winner names and then whole keys, least recently
+  /// used first; never what is pinned, leased or compiled ahead. Gives the file's free pages back. Takes a second or so
+  /// for a full database; launches are let in between its pieces.
+  virtual Result<Evicted> collect(int64_t max_cubin_bytes) = 0;
 
   // --- toolchains: stat tuple -> version, build
   // ------------------------------------------------------------------------

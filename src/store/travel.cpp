@@ -21,7 +21,7 @@ std::string records_sql(bool with_bytes, const std::string& rest) {
          rest;
 }
 
-WinnerRecord read_record(Statement& row) {
+WinnerRecord read_record(Statement& row, const std::string& signing_key) {
   WinnerRecord record;
   if (auto found = read_winner(row)) record.winner = std::move(found->row);
   record.winner.study = 0;
@@ -31,7 +31,7 @@ WinnerRecord read_record(Statement& row) {
   record.origin = row.text();
   record.source = row.text();
   record.headers = row.text();
-  if (record.winner.artifact) record.cubin_damaged = clear_if_damaged(*record.winner.artifact);
+  if (record.winner.artifact) record.cubin_damaged = !clear_if_bad(*record.winner.artifact, signing_key).empty();
   return record;
 }
 
@@ -39,7 +39,7 @@ std::optional<WinnerRecord> stored_record(Database& database, const std::string&
   static const std::string sql = records_sql(true, "WHERE k.key_sha256 = ?");
   Statement row = database.prepare(sql.c_str());
   if (!row.bind(key_sha256).next()) return std::nullopt;
-  return read_record(row);
+  return read_record(row, database.signing_key());
 }
 
 /// A study that says where a winner came from.
@@ -70,7 +70,7 @@ std::vector<WinnerRecord> read_records(Database& database, bool with_bytes) {
   static const std::string without = records_sql(false, "ORDER BY k.kernel, k.variant, k.problem, k.arch, k.nvrtc, 2");
   Statement row = database.prepare(with_bytes ? with.c_str() : without.c_str());
   std::vector<WinnerRecord> records;
-  while (row.next()) records.push_back(read_record(row));
+  while (row.next()) records.push_back(read_record(row, database.signing_key()));
   return records;
 }
 

@@ -65,6 +65,20 @@ int winner_state(Database& database, const std::string& key_sha256) {
   return row.integer() == 0 ? 1 : 2;
 }
 
+bool stored_is_better(Database& database, int64_t key_id, int64_t study, const WinnerRow& winner) {
+  Statement row = database.prepare(
+      "SELECT c.params, w.median_us, w.default_us, EXISTS (SELECT 1 FROM trials t WHERE t.study_id = ? AND t.config_id "
+      "= w.config_id) FROM winners w JOIN configs c ON c.config_id = w.config_id WHERE w.key_id = ?");
+  if (!row.bind(study, key_id).next()) return false;
+  const std::string config = row.text();
+  const double stored_us = row.real(), stored_default_us = row.real();
+  // What the study tried itself has lost to its winner under the same conditions.
+  if (config == winner.config || row.integer() != 0 || stored_us <= 0) return false;
+  if (stored_default_us > 0 && winner.default_us > 0)
+    return stored_us / stored_default_us < winner.median_us / winner.default_us;
+  return stored_us < winner.median_us;
+}
+
 void put_winner(Database& database, int64_t key_id, int64_t study, const WinnerRow& winner, int64_t now) {
   std::optional<int64_t> artifact_id;
   Statement source = database.prepare("SELECT source_sha256 FROM keys WHERE key_id = ?");
@@ -73,7 +87,8 @@ void put_winner(Database& database, int64_t key_id, int64_t study, const WinnerR
   database
       .prepare(
           "INSERT INTO winners (key_id, study_id, config_id, artifact_id, median_us, default_us, pinned, decided_at) "
-          "VALUES (?,?,?,?,?,nullif(?, 0),?,?) ON CONFLICT (key_id) DO UPDATE SET study_id = excluded.study_id, "
+          "VALUES (?,?,?,?,nullif(?, 0),nullif(?, 0),?,?) ON CONFLICT (key_id) DO UPDATE SET study_id = "
+          "excluded.study_id, "
           "config_id = excluded.config_id, artifact_id = excluded.artifact_id, median_us = excluded.median_us, "
           "default_us = excluded.default_us, pinned = excluded.pinned, decided_at = excluded.decided_at WHERE pinned = "
           "0")

@@ -118,7 +118,7 @@ TEST_CASE("a new file is set up as it should be") {
   CHECK(database.text("PRAGMA journal_mode") == "wal");
   CHECK(database.integer("PRAGMA auto_vacuum") == 2);
   CHECK(database.integer("PRAGMA application_id") == store::kApplicationId);
-  CHECK(database.integer("PRAGMA user_version") == 1);
+  CHECK(database.integer("PRAGMA user_version") == store::kSchemaVersion);
   CHECK(database.text("SELECT value FROM meta WHERE name = 'min_reader_version'") == "1");
 }
 

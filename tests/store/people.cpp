@@ -181,5 +181,5 @@ TEST_CASE("list, find_keys and health") {
   CHECK(health->cubin_bytes == 10);
   CHECK(health->file_bytes > 4096);
   CHECK(health->quick_check == "ok");
-  CHECK(health->schema == 1);
+  CHECK(health->schema == 2);
 }
