@@ -224,6 +224,19 @@ TEST_CASE("a pinned winner stays, and winners become default rules") {
   CHECK(contains(shown("100"), "BLOCK=64 ITEMS=1"));
 }
 
+TEST_CASE("gc drops keys that are not pinned until the cubins fit") {
+  if (!has_nvrtc()) return;
+  TempDir home;
+  tune(home);
+  const std::string key = query(home / "x.db", "select key from best where problem like '%4096%'");
+  run(home, "pin " + key + " --database x.db", 0);
+  CHECK(contains(run(home, "gc --database x.db", 0).out, "dropped 0 cubins, 0 keys"));
+  const Json done = Json::parse(run(home, "gc --json --max-size 0 --database x.db", 0).out);
+  CHECK(done.at("keys") == 1);
+  CHECK(query(home / "x.db", "select key from best") == key);
+  CHECK(contains(run(home, "gc --max-size 1kiB --database x.db", 0).out, "0 keys"));
+}
+
 namespace {
 
 /// A kernel with these params and problem values; what it computes does not matter.
@@ -257,6 +270,22 @@ TEST_CASE("files of other systems import to the right winners") {
     return query(home / "y.db",
                  "select config, device from best where json_extract(problem, '\\$." + name + "') = " + value);
   };
+  SUBCASE("SGLang") {
+    write_other(home, R"("E", "N", "M")",
+                "BM = [16, 32, 64]\nBLOCK_SIZE_N = [64, 128, 256]\nBLOCK_SIZE_K = [64, 128, 256]\n"
+                "GROUP_SIZE_M = [1, 16, 64]\nnum_warps = [4, 8]\nnum_stages = [2, 3, 4, 5]\n",
+                "num_warps * 32",
+                "BM = 16, BLOCK_SIZE_N = 64, BLOCK_SIZE_K = 64, GROUP_SIZE_M = 1, num_warps = 4, num_stages = 2");
+    CHECK(contains(import("E=128,N=1024,device_name=NVIDIA_H200.json", "--map BLOCK_SIZE_M=BM"), "18 new"));
+    CHECK(
+        winner("M", "64").find(
+            R"({"BLOCK_SIZE_K":128,"BLOCK_SIZE_N":128,"BM":16,"GROUP_SIZE_M":1,"num_stages":3,"num_warps":8}|NVIDIA_H200)") ==
+        0);
+    CHECK(
+        contains(winner("M", "4096"), R"("BLOCK_SIZE_N":128,"BM":64,"GROUP_SIZE_M":1,"num_stages":3,"num_warps":4})"));
+    CHECK(contains(import("E=128,N=1024,device_name=NVIDIA_H200.json", "", 1),
+                   "18 refused: it does not say the param 'BM' (--map)"));
+  }
   SUBCASE("aiter's tables") {
     write_other(home, R"("b", "sq", "num_k_heads", "num_v_heads", "dtype")",
                 "NUM_BLOCKS_PER_V_DIM = [1, 2, 4, 8]\nNUM_WARPS = [1, 2, 4]\nLANES = [4, 8, 16]\n", "NUM_WARPS * 32",

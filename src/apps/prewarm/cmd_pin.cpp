@@ -4,6 +4,30 @@
 
 namespace jitune::prewarm {
 
+Exit run_gc(Session& session) {
+  const std::unique_ptr<store::Store> store = session.open_store_to_write(false);
+  const store::Store::Evicted done = must(store->collect(session.options().max_bytes));
+  if (session.options().json) {
+    print(document({{"cubins", done.cubins},
+                    {"keys", done.keys},
+                    {"studies", done.studies},
+                    {"artifacts", done.artifacts},
+                    {"failures", done.failures},
+                    {"cubin_bytes_before", done.cubin_bytes_before},
+                    {"cubin_bytes_after", done.cubin_bytes_after},
+                    {"file_bytes_before", done.file_bytes_before},
+                    {"file_bytes_after", done.file_bytes_after}}));
+    return Exit::ok;
+  }
+  const auto count = [](int64_t n, const char* what) { return count_text(static_cast<uint64_t>(n), what); };
+  print("dropped " + count(done.cubins, "cubin") + ", " + count(done.keys, "key") + ", " +
+        count_text(static_cast<uint64_t>(done.studies), "study", "studies") + ", " + count(done.artifacts, "artifact") +
+        " and " + count(done.failures, "failure") + "\ncubins " + bytes_text(done.cubin_bytes_before) + " -> " +
+        bytes_text(done.cubin_bytes_after) + ", file " + bytes_text(done.file_bytes_before) + " -> " +
+        bytes_text(done.file_bytes_after) + "\n");
+  return Exit::ok;
+}
+
 Exit run_pin(Session& session) {
   const bool pin = session.options().command == Options::Command::pin;
   const std::unique_ptr<store::Store> store = session.open_store_to_write(false);

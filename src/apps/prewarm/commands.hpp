@@ -19,6 +19,7 @@ Exit run_import(Session& session);
 Exit run_merge(Session& session);
 Exit run_check(Session& session);
 Exit run_why(Session& session);
+Exit run_gc(Session& session);
 Exit run_pin(Session& session);  ///< and unpin
 
 }  // namespace jitune::prewarm

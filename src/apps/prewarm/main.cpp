@@ -37,6 +37,8 @@ Exit run(Options options) {
       return run_check(session);
     case Options::Command::why:
       return run_why(session);
+    case Options::Command::gc:
+      return run_gc(session);
     case Options::Command::pin:
     case Options::Command::unpin:
       return run_pin(session);

@@ -27,7 +27,8 @@ struct Options {
     check,
     why,
     pin,
-    unpin
+    unpin,
+    gc
   };
   Command command = Command::doctor;
 
@@ -73,6 +74,7 @@ struct Options {
   bool without_cubins = false;           ///< export
   std::string baseline;                  ///< check: winners in a file of any format
   double tolerance = 5;                  ///< check: percent
+  int64_t max_bytes = int64_t{1} << 30;  ///< gc: of cubins
   bool lint_only = false;                ///< check: measure nothing
 };
 

@@ -37,6 +37,12 @@ constexpr const char* kWhyExamples =
     "Examples:\n"
     "  jit-prewarm why gemm.toml --problem T=half,M=4096,N=4096,K=4096\n";
 
+constexpr const char* kGcExamples =
+    "Examples:\n"
+    "  jit-prewarm gc --max-size 200MiB\n\n"
+    "Old studies, failures after 90 days and what nothing refers to go in any case; then cubins that no winner names,\n"
+    "then whole keys, least recently used first. What is pinned stays.\n";
+
 void add_definitions(CLI::App* app, Options& options) {
   app->add_option("--definition", options.definitions, "Kernels to hold winners against; repeatable")
       ->option_text("FILE")
@@ -135,6 +141,12 @@ void add_exchange(CLI::App& app, Options& options) {
   using Command = Options::Command;
   add_moving(app, options);
   add_judging(app, options);
+  CLI::App* gc = add_shared_command(
+      app, options, {Command::gc, "gc", "Make the database smaller: drop what was not used for longest", kGcExamples});
+  gc->add_option("--max-size", options.max_bytes, "Cubins may take this much, 200MiB for instance (default: 1GiB)")
+      ->option_text("SIZE")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::NonNegativeNumber);
   add_key(
       add_shared_command(app, options, {Command::pin, "pin", "Make a key's winner stay, whatever is tuned later", ""}),
       options);
