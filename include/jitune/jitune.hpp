@@ -5,5 +5,6 @@
 #include "jitune/error.hpp"
 #include "jitune/kernel.hpp"
 #include "jitune/options.hpp"
+#include "jitune/scoped_inputs.hpp"
 #include "jitune/tuner.hpp"
 #include "jitune/value.hpp"

@@ -18,9 +18,10 @@ namespace jitune::runtime {
 /// copy in shared memory, which is removed with this object. The caller's buffers are only read.
 class CallerData {
  public:
-  /// Waits for `stream`, then exports every input. Fails with a message about the argument when a buffer is smaller
-  /// than the definition says, or is not device memory.
-  static Result<CallerData> export_from(const gpu::Driver& driver, CUstream stream,
+  /// Waits for `stream`, then exports every input: of this thread's ScopedInputs, else of `arguments` (none: those
+  /// inputs are left to fills). Fails with a message about the argument when a buffer is smaller than the definition
+  /// says, or is not device memory.
+  static Result<CallerData> export_from(const gpu::Driver& driver, CUstream stream, const std::string& kernel,
                                         const std::vector<space::ArgSpec>& args,
                                         std::span<const void* const> arguments);
   CallerData() = default;
@@ -32,6 +33,9 @@ class CallerData {
   const std::vector<std::pair<size_t, std::vector<uint8_t>>>& scalars() const { return scalars_; }
 
  private:
+  Result<void> export_input(const gpu::Driver& driver, const space::ArgSpec& arg, CUdeviceptr address,
+                            measure::DataSource& source);
+
   std::vector<measure::DataSource> sources_;
   std::vector<std::pair<size_t, std::vector<uint8_t>>> scalars_;
   std::vector<std::string> shared_names_;

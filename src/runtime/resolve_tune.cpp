@@ -2,6 +2,7 @@
 #include <thread>
 #include <utility>
 
+#include "jitune/scoped_inputs.hpp"
 #include "runtime/caller_data.hpp"
 #include "runtime/kernel_state.hpp"
 #include "runtime/resolver.hpp"
@@ -72,17 +73,16 @@ std::optional<Resolver::Answer> Resolver::tune(const PlanKey& key, const UseMean
   request.force = track_ == Track::retune;
   request.cancelled = [this] { return !tuner_.is_open(); };
   CallerData data;
-  if (!arguments_.empty()) {
-    auto config = instance_->default_config();
-    auto args =
-        config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
-    if (args) {
-      auto exported = CallerData::export_from(driver_, stream_, *args, arguments_);
-      if (!exported) kernel_.raise(ErrorCode::bad_arguments, exported.error());
-      data = std::move(*exported);
-      request.data = data.sources();
-      request.scalars = data.scalars();
-    }
+  const bool has_data = !arguments_.empty() || ScopedInputs::any();  // without, the stream is not waited for
+  auto config = instance_->default_config();
+  auto args =
+      config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
+  if (has_data && args) {
+    auto exported = CallerData::export_from(driver_, stream_, kernel_.model().name(), *args, arguments_);
+    if (!exported) kernel_.raise(ErrorCode::bad_arguments, exported.error());
+    data = std::move(*exported);
+    request.data = data.sources();
+    request.scalars = data.scalars();
   }
   tune::Outcome outcome = tune::tune(*services_, request);
   for (auto claim_at = Clock::now() + kClaimAgain; outcome.outcome == "held" && waits;) {
