@@ -4,6 +4,7 @@
 // --no-cache. Run from the repository's root.
 #include <dlfcn.h>
 #include <nvrtc.h>
+#include <semaphore.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +15,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <new>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -98,12 +101,6 @@ class BareNvrtc {
   void* library_ = nullptr;
 };
 
-/// Shared between the processes of one measurement.
-struct Board {
-  std::atomic<int> ready{0}, next{0}, done{0};
-  std::atomic<bool> go{false};
-};
-
 space::BuildSpec warm_up_spec(const std::string& arch) {
   space::BuildSpec spec;
   spec.source_text = "extern \"C\" __global__ void warm_up() {}\n";
@@ -113,57 +110,80 @@ space::BuildSpec warm_up_spec(const std::string& arch) {
   return spec;
 }
 
-void work(const BareNvrtc& nvrtc, const std::vector<tune::CompileJob>& jobs, int count, Board& board) {
-  nvrtc.compile(warm_up_spec(jobs.front().spec.arch));
-  ++board.ready;
-  while (!board.go) std::this_thread::sleep_for(std::chrono::microseconds(200));
-  for (int i; (i = board.next++) < count;) nvrtc.compile(jobs[static_cast<size_t>(i)].spec);
-  ++board.done;
-}
-
-/// Seconds for `count` configs on `processes` forked processes of `threads` threads each.
-double run_bare(const compile::NvrtcFile& file, const std::vector<tune::CompileJob>& jobs, int count, int processes,
-                int threads) {
-  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) stop("no shared memory");
-  auto* board = new (memory) Board;
-  std::vector<pid_t> children;
-  for (int p = 0; p < processes; ++p) {
-    const pid_t pid = ::fork();
-    if (pid < 0) stop("no process can be forked");
-    if (pid == 0) {
-      const BareNvrtc nvrtc(file);
-      std::vector<std::thread> pool;
-      for (int t = 1; t < threads; ++t) pool.emplace_back([&] { work(nvrtc, jobs, count, *board); });
-      work(nvrtc, jobs, count, *board);
-      for (std::thread& thread : pool) thread.join();
-      ::_exit(0);
+/// Forked processes (or threads of one) that compile what they are told to, one config after the other.
+class BareProcesses {
+ public:
+  /// Starts `processes` of `threads` threads each and waits until all are warm. Before any thread of this process.
+  BareProcesses(const compile::NvrtcFile& file, const std::vector<tune::CompileJob>& jobs, int processes, int threads)
+      : jobs_(jobs), workers_(processes * threads) {
+    void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) stop("no shared memory");
+    board_ = new (memory) Board;
+    ::sem_init(&board_->work, 1, 0);
+    ::sem_init(&board_->told, 1, 0);
+    for (int p = 0; p < processes; ++p) {
+      const pid_t pid = ::fork();
+      if (pid < 0) stop("no process can be forked");
+      if (pid == 0) {
+        const BareNvrtc nvrtc(file);
+        std::vector<std::thread> pool;
+        for (int t = 1; t < threads; ++t) pool.emplace_back([&] { work(nvrtc); });
+        work(nvrtc);
+        for (std::thread& thread : pool) thread.join();
+        ::_exit(0);
+      }
+      children_.push_back(pid);
     }
-    children.push_back(pid);
+    for (int i = 0; i < workers_; ++i) wait_for_word();
   }
-  const int workers = processes * threads;
-  const auto settled = Clock::now() + std::chrono::seconds(60);
-  while (board->ready < workers && Clock::now() < settled) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const auto start = Clock::now();
-  board->go = true;
-  bool good = true;
-  for (const pid_t pid : children) {
-    int status = 0;
-    good &= ::waitpid(pid, &status, 0) == pid && status == 0;
+  BareProcesses(const BareProcesses&) = delete;
+  BareProcesses& operator=(const BareProcesses&) = delete;
+  ~BareProcesses() {
+    board_->stop = true;
+    for (int i = 0; i < workers_; ++i) ::sem_post(&board_->work);
+    for (const pid_t pid : children_) ::waitpid(pid, nullptr, 0);
+    ::munmap(board_, sizeof(Board));
   }
-  const double seconds = ms_since(start) / 1000;
-  if (!good || board->done != workers) stop("a bare process failed");
-  ::munmap(memory, sizeof(Board));
-  return seconds;
-}
+
+  /// Seconds for the next `count` configs.
+  double run(int count) {
+    const auto start = Clock::now();
+    for (int i = 0; i < count; ++i) ::sem_post(&board_->work);
+    for (int i = 0; i < count; ++i) wait_for_word();
+    return ms_since(start) / 1000;
+  }
+
+ private:
+  struct Board {
+    sem_t work, told;
+    std::atomic<int> next{0};
+    std::atomic<bool> stop{false};
+  };
+
+  void work(const BareNvrtc& nvrtc) {
+    nvrtc.compile(warm_up_spec(jobs_.front().spec.arch));
+    ::sem_post(&board_->told);
+    for (::sem_wait(&board_->work); !board_->stop; ::sem_wait(&board_->work)) {
+      nvrtc.compile(jobs_[static_cast<size_t>(board_->next++) % jobs_.size()].spec);
+      ::sem_post(&board_->told);
+    }
+  }
+
+  void wait_for_word() {
+    timespec until{};
+    ::clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 120;
+    if (::sem_timedwait(&board_->told, &until) != 0) stop("a bare process failed");
+  }
+
+  const std::vector<tune::CompileJob>& jobs_;
+  int workers_;
+  Board* board_ = nullptr;
+  std::vector<pid_t> children_;
+};
 
 // jitune
 // ----------------------------------------------------------------------------------------------------------------
-
-struct Measured {
-  double seconds = 0;
-  double resident_mb = 0;  ///< the largest worker's, at most
-};
 
 /// The largest peak of resident memory among this process's children.
 double largest_child_mb() {
@@ -179,36 +199,52 @@ double largest_child_mb() {
   return largest;
 }
 
-Measured run_jitune(const compile::NvrtcFile& file, const std::string& worker,
-                    const std::vector<tune::CompileJob>& jobs, int count, int width, bool reuse_headers) {
-  Log log;
-  store::Store::OpenOptions memory;
-  memory.log = &log;
-  const auto store = take(store::Store::open(memory), "store");
-  tune::Compiler::Options options;
-  options.worker = worker;
-  options.nvrtc = file;
-  options.width = width;
-  options.reuse_headers = reuse_headers;
-  options.store = store.get();
-  options.log = &log;
-  tune::Compiler compiler(options);
-  compiler.warm_up(width);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  Measured measured;
-  const auto start = Clock::now();
-  tune::Compiler::Stream stream(compiler, true);
-  for (int i = 0; i < count; ++i) stream.submit(jobs[static_cast<size_t>(i)]);
-  for (int i = 0; i < count; ++i) {
-    const auto compiled = stream.next(Clock::now() + std::chrono::minutes(5));
-    if (!compiled || compiled->from_store || compiled->artifact.status != "ok")
-      stop("a config does not compile: " + (compiled ? compiled->artifact.log : "no answer"));
+/// jitune's compile service over a store in memory, its workers warm.
+class Jitune {
+ public:
+  Jitune(const compile::NvrtcFile& file, const std::string& worker, const std::vector<tune::CompileJob>& jobs,
+         int width, bool reuse_headers)
+      : jobs_(jobs), width_(width) {
+    store::Store::OpenOptions memory;
+    memory.log = &log_;
+    store_ = take(store::Store::open(memory), "store");
+    tune::Compiler::Options options;
+    options.worker = worker;
+    options.nvrtc = file;
+    options.width = width;
+    options.reuse_headers = reuse_headers;
+    options.store = store_.get();
+    options.log = &log_;
+    compiler_.emplace(options);
+    compiler_->warm_up(width);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   }
-  measured.seconds = ms_since(start) / 1000;
-  measured.resident_mb = largest_child_mb();
-  if (compiler.spawned() != width) std::printf("  (jitune started %d workers, not %d)\n", compiler.spawned(), width);
-  return measured;
-}
+  ~Jitune() {
+    if (compiler_->spawned() != width_)
+      std::printf("  (jitune started %d workers, not %d)\n", compiler_->spawned(), width_);
+  }
+
+  /// Seconds for the next `count` configs.
+  double run(int count) {
+    const auto start = Clock::now();
+    tune::Compiler::Stream stream(*compiler_, true);
+    for (int i = 0; i < count; ++i) stream.submit(jobs_[next_++ % jobs_.size()]);
+    for (int i = 0; i < count; ++i) {
+      const auto compiled = stream.next(Clock::now() + std::chrono::minutes(5));
+      if (!compiled || compiled->from_store || compiled->artifact.status != "ok")
+        stop("a config does not compile: " + (compiled ? compiled->artifact.log : "no answer"));
+    }
+    return ms_since(start) / 1000;
+  }
+
+ private:
+  const std::vector<tune::CompileJob>& jobs_;
+  int width_;
+  size_t next_ = 0;
+  Log log_;
+  std::unique_ptr<store::Store> store_;
+  std::optional<tune::Compiler> compiler_;
+};
 
 // What is compiled
 // ------------------------------------------------------------------------------------------------------
@@ -256,7 +292,7 @@ struct Settings {
   std::vector<int> header_widths{8};
   std::vector<int> header_configs{4, 8, 24};
   int per_worker = 24;
-  int rounds = 4;            ///< of bare and jitune in turn; their medians are compared
+  int slices = 6;            ///< that the configs are divided into, bare processes and jitune in turn
   int most_in_threads = 48;  ///< threads stop scaling early, and their rate is known long before
   std::string part = "all", nvrtc, arch = "sm_90";
 };
@@ -283,8 +319,8 @@ Settings parse(int argc, char** argv) {
       settings.header_configs = numbers(value);
     else if (name == "--per-worker")
       settings.per_worker = std::atoi(value.c_str());
-    else if (name == "--rounds")
-      settings.rounds = std::max(1, std::atoi(value.c_str()));
+    else if (name == "--slices")
+      settings.slices = std::max(1, std::atoi(value.c_str()));
     else if (name == "--part")
       settings.part = value;
     else if (name == "--nvrtc")
@@ -294,49 +330,51 @@ Settings parse(int argc, char** argv) {
     else
       stop(
           "usage: compile_scaling [--part=all|scaling|headers] [--widths=1,2,4] [--per-worker=24] "
-          "[--rounds=4] [--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
+          "[--slices=6] [--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
   }
   return settings;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 void scaling(const Settings& settings, const compile::NvrtcFile& file, const std::string& worker) {
   const int most = *std::max_element(settings.widths.begin(), settings.widths.end());
-  const auto jobs = make_jobs(load("kernels_src/gemm.toml"), {{"T", "half"}, {"M", 4096}, {"N", 4096}, {"K", 4096}},
-                              settings.arch, file.build, static_cast<size_t>(most * settings.per_worker));
+  const auto jobs =
+      make_jobs(load("kernels_src/gemm.toml"), {{"T", "half"}, {"M", 4096}, {"N", 4096}, {"K", 4096}}, settings.arch,
+                file.build, static_cast<size_t>(most * (settings.per_worker + settings.slices)));
   std::printf(
-      "configs per second, %d configs a worker (threads: at most %d in all), medians of %d rounds; share: jitune / "
-      "bare "
-      "processes\nwidth  threads  bare processes  jitune  share  by round      worker MB\n",
-      settings.per_worker, settings.most_in_threads, settings.rounds);
+      "configs per second, %d configs a worker (threads: at most %d in all), in %d slices; share: jitune / bare "
+      "processes\nwidth  threads  bare processes  jitune  share  by slice       worker MB\n",
+      settings.per_worker, settings.most_in_threads, settings.slices);
   double one_process = 0, worst = 1e9;
   for (const int width : settings.widths) {
-    const int count = width * settings.per_worker;
-    const int in_threads = std::max(width, std::min(count, settings.most_in_threads));
-    std::vector<double> bare_rates, rates, shares;
-    double resident_mb = 0;
-    for (int round = 0; round < settings.rounds; ++round) {
-      // To and fro, so that a machine that grows slower or faster meanwhile favours neither.
-      const auto bare = [&] { bare_rates.push_back(count / run_bare(file, jobs, count, width, 1)); };
-      if (round % 2 == 0) bare();
-      const Measured measured = run_jitune(file, worker, jobs, count, width, false);
-      if (round % 2 == 1) bare();
-      rates.push_back(count / measured.seconds);
-      resident_mb = std::max(resident_mb, measured.resident_mb);
-      shares.push_back(rates.back() / bare_rates.back());
+    const int slice = (width * settings.per_worker + settings.slices - 1) / settings.slices;
+    const int count = slice * settings.slices;
+    double bare_seconds = 0, jitune_seconds = 0, resident_mb = 0, threads = 0, lowest = 1e9, highest = 0;
+    {
+      std::optional<BareProcesses> bare(std::in_place, file, jobs, width, 1);
+      Jitune jitune(file, worker, jobs, width, false);
+      for (int i = 0; i < settings.slices; ++i) {
+        // Slices of a second or two, to and fro: a machine that grows slower or faster meanwhile favours neither.
+        const double first = i % 2 == 0 ? bare->run(slice) : jitune.run(slice);
+        const double second = i % 2 == 0 ? jitune.run(slice) : bare->run(slice);
+        bare_seconds += i % 2 == 0 ? first : second;
+        jitune_seconds += i % 2 == 0 ? second : first;
+        const double share = i % 2 == 0 ? first / second : second / first;
+        lowest = std::min(lowest, share);
+        highest = std::max(highest, share);
+      }
+      bare.reset();
+      resident_mb = largest_child_mb();
     }
-    const double threads = in_threads / run_bare(file, jobs, in_threads, 1, width);
-    const double processes = median(bare_rates), share = median(rates) / processes;
+    {
+      const int in_threads = std::max(width, std::min(count, settings.most_in_threads));
+      BareProcesses bare(file, jobs, 1, width);
+      threads = in_threads / bare.run(in_threads);
+    }
+    const double processes = count / bare_seconds, share = bare_seconds / jitune_seconds;
     if (one_process == 0) one_process = processes / width;
     worst = std::min(worst, share);
-    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %5.3f - %5.3f  %9.0f\n", width, threads, processes, median(rates),
-                share, *std::min_element(shares.begin(), shares.end()), *std::max_element(shares.begin(), shares.end()),
-                resident_mb);
+    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %5.3f - %5.3f  %9.0f\n", width, threads, processes,
+                count / jitune_seconds, share, lowest, highest, resident_mb);
     std::fflush(stdout);
   }
   std::printf("worst share %.3f (target 0.95); one bare process: %.1f ms a config\n", worst, 1000 / one_process);
@@ -354,11 +392,19 @@ void headers(const Settings& settings, const compile::NvrtcFile& file, const std
     for (const int each : settings.header_configs) {
       // Plainly every config costs the same: more than 8 of them would only take time.
       const int plain_each = std::min(each, 8);
-      const Measured plain = run_jitune(file, worker, jobs, width * plain_each, width, false);
-      const Measured with = run_jitune(file, worker, jobs, width * each, width, true);
-      const double slow = plain.seconds / plain_each, fast = with.seconds / each;
-      std::printf("%5d  %16d  %6.3f  %11.3f  %5.2f  %15.0f  %11.0f\n", width, each, slow, fast, slow / fast,
-                  plain.resident_mb, with.resident_mb);
+      double slow = 0, fast = 0, plain_mb = 0, with_mb = 0;
+      {
+        Jitune plain(file, worker, jobs, width, false);
+        slow = plain.run(width * plain_each) / plain_each;
+        plain_mb = largest_child_mb();
+      }
+      {
+        Jitune with(file, worker, jobs, width, true);
+        fast = with.run(width * each) / each;
+        with_mb = largest_child_mb();
+      }
+      std::printf("%5d  %16d  %6.3f  %11.3f  %5.2f  %15.0f  %11.0f\n", width, each, slow, fast, slow / fast, plain_mb,
+                  with_mb);
       std::fflush(stdout);
     }
 }
