@@ -5,6 +5,9 @@
 namespace jitune::store {
 namespace {
 
+/// Longer than any wait for the file, and what clocks of several hosts may be apart.
+constexpr int64_t kClockSlackSeconds = 60;
+
 struct Holder {
   std::string token;
   ProcessId process;
@@ -41,8 +44,9 @@ int64_t life_seconds(int64_t budget_ms) {
 
 bool is_honoured(const Holder& holder, const ProcessId& here, int64_t now) {
   if (now > holder.expires_at) return false;
-  // A clock that has been set back must not lend a lease more life than it can have been given.
-  if (holder.expires_at - now > life_seconds(holder.budget_ms)) return false;
+  // A clock that has been set back must not lend a lease more life than it can have been given. `now` was read before
+  // the wait for the file's lock, in which the holder may have got or renewed its lease: that is no clock set back.
+  if (holder.expires_at - now > life_seconds(holder.budget_ms) + kClockSlackSeconds) return false;
   return liveness(holder.process, here) != Liveness::dead;
 }
 
