@@ -137,15 +137,15 @@ std::optional<ArtifactRow> find_artifact(Database& database, const std::string& 
   return read_artifact(row);
 }
 
-std::string clear_if_bad(ArtifactRow& artifact, const std::string& signing_key) {
-  std::string why;
-  if (artifact.cubin.empty()) return why;
+CubinFault clear_if_bad(ArtifactRow& artifact, const std::string& signing_key) {
+  if (artifact.cubin.empty()) return CubinFault::none;
+  auto fault = CubinFault::none;
   if (sha256_hex(artifact.cubin) != artifact.cubin_sha256)
-    why = "is not what its SHA-256 says";
+    fault = CubinFault::damaged;
   else if (!is_signed(artifact, signing_key))
-    why = artifact.signature.empty() ? "is not signed" : "was not signed with this key";
-  if (!why.empty()) artifact.cubin.clear();
-  return why;
+    fault = artifact.signature.empty() ? CubinFault::not_signed : CubinFault::signed_otherwise;
+  if (fault != CubinFault::none) artifact.cubin.clear();
+  return fault;
 }
 
 void drop_cubin(Database& database, const std::string& cubin_sha256) {

@@ -40,9 +40,10 @@ int64_t keep_artifact(Database& database, const ArtifactRow& artifact, const std
                       int64_t now);  ///< (t) its artifact_id
 void keep_source(Database& database, const key::SourceHash& source, const std::string& text, int64_t now);  ///< (t)
 std::optional<ArtifactRow> find_artifact(Database& database, const std::string& build_sha256, bool with_bytes);
-/// Why the row's cubin must not be used: it is not what its SHA-256 says, or not signed where there is a key. Then it
-/// is cleared. "" when it is good, or absent.
-std::string clear_if_bad(ArtifactRow& artifact, const std::string& signing_key);
+/// Why a row's cubin must not be used: it is not what its SHA-256 says, or not signed with our key where there is one.
+enum class CubinFault : uint8_t { none, damaged, not_signed, signed_otherwise };
+/// Clears the row's cubin where it has a fault; none when it is good, or absent.
+CubinFault clear_if_bad(ArtifactRow& artifact, const std::string& signing_key);
 void drop_cubin(Database& database, const std::string& cubin_sha256);
 std::optional<std::string> source_text(Database& database, const std::string& source_sha256, bool& known);
 std::optional<std::string> known_failure(Database& database, const std::string& build_sha256,

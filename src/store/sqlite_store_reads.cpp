@@ -73,9 +73,12 @@ void SqliteStore::note_use(const FoundWinner& found) {
 }
 
 void SqliteStore::drop_if_damaged(ArtifactRow& artifact) {
-  const std::string why = clear_if_bad(artifact, signing_key_);
-  if (why.empty()) return;
-  const bool damaged = why.find("SHA-256") != std::string::npos;
+  const CubinFault fault = clear_if_bad(artifact, signing_key_);
+  if (fault == CubinFault::none) return;
+  const bool damaged = fault == CubinFault::damaged;
+  const std::string why = damaged                           ? "is not what its SHA-256 says"
+                          : fault == CubinFault::not_signed ? "is not signed"
+                                                            : "was not signed with this key";
   warnings_.push_back({damaged ? "cubin_damaged" : "cubin_unsigned", artifact.kernel,
                        "a stored cubin of config " + artifact.config + " " + why + "; it is compiled again",
                        artifact.build_sha256});

@@ -31,7 +31,8 @@ WinnerRecord read_record(Statement& row, const std::string& signing_key) {
   record.origin = row.text();
   record.source = row.text();
   record.headers = row.text();
-  if (record.winner.artifact) record.cubin_damaged = !clear_if_bad(*record.winner.artifact, signing_key).empty();
+  if (record.winner.artifact)
+    record.cubin_damaged = clear_if_bad(*record.winner.artifact, signing_key) != CubinFault::none;
   return record;
 }
 

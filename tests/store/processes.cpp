@@ -1,17 +1,16 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sqlite3.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <new>
 #include <thread>
 
 #include "base/clock.hpp"
+#include "forks.hpp"
 #include "samples.hpp"
 #include "store/open.hpp"
 #include "support/support.hpp"
@@ -19,39 +18,11 @@
 using namespace jitune;
 using namespace std::chrono_literals;
 using State = store::Claim::State;
+using test::Shared;
+using test::start;
+using test::wait_for;
 
 namespace {
-
-/// Memory that forked processes share.
-template <class T>
-class Shared {
- public:
-  Shared() {
-    void* memory = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory != MAP_FAILED);
-    value_ = new (memory) T();
-  }
-  ~Shared() { ::munmap(value_, sizeof(T)); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  T* operator->() { return value_; }
-
- private:
-  T* value_;
-};
-
-pid_t start(const std::function<int()>& work) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(work());
-  REQUIRE(child > 0);
-  return child;
-}
-
-int wait_for(pid_t child) {
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 std::string problem(int i) {
   return "{\"M\":" + std::to_string(i) + "}";

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sqlite3.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,49 +11,22 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
-#include <new>
 #include <thread>
 
 #include "base/clock.hpp"
 #include "base/files.hpp"
+#include "forks.hpp"
 #include "samples.hpp"
 #include "store/open.hpp"
 #include "support/support.hpp"
 
 using namespace jitune;
 using namespace std::chrono_literals;
+using test::Shared;
+using test::start;
+using test::wait_for;
 
 namespace {
-
-template <class T>
-class Shared {
- public:
-  Shared() {
-    void* memory = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory != MAP_FAILED);
-    value_ = new (memory) T();
-  }
-  ~Shared() { ::munmap(value_, sizeof(T)); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  T* operator->() { return value_; }
-
- private:
-  T* value_;
-};
-
-pid_t start(const std::function<int()>& work) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(work());
-  REQUIRE(child > 0);
-  return child;
-}
-
-int wait_for(pid_t child) {
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 int setting(const char* name, int otherwise) {
   const char* text = std::getenv(name);
