@@ -68,7 +68,7 @@ class Opener {
     database.execute(
         "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA foreign_keys=ON; PRAGMA synchronous=NORMAL;"
         "PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=16777216");
-    choose_journal(database);
+    if (choose_journal(database)) database.queue_writers(options_.path + ".lock");
     return {std::move(database), true, "", "", std::move(warnings_)};
   }
 
@@ -136,7 +136,8 @@ class Opener {
     return {};
   }
 
-  void choose_journal(Database& database) {
+  /// False: on a network file system.
+  bool choose_journal(Database& database) {
     if (on_network_file_system(options_.path, options_.file_system_type)) {
       database.execute("PRAGMA journal_mode=TRUNCATE");
       warnings_.push_back(
@@ -145,19 +146,20 @@ class Opener {
                "' lies on a network file system: it is used with a rollback journal; a local file is faster "
                "and safer (JITUNE_DATABASE)",
            options_.path});
-      return;
+      return false;
     }
     // The switch to WAL needs the file for itself and heeds no busy timeout. Where others keep it busy for long, the
     // rollback journal does as well, and the next opening tries again.
     while (database.text("PRAGMA journal_mode") != "wal" && Clock::now() < deadline_) {
       try {
-        if (database.text("PRAGMA journal_mode=WAL") == "wal") return;
+        if (database.text("PRAGMA journal_mode=WAL") == "wal") return true;
       } catch (const SqliteError& error) {
         if (error.trouble() != Trouble::busy) throw;
       }
       pause_between_tries();
       database.integer("SELECT count(*) FROM sqlite_schema");  // notices that another process has switched
     }
+    return true;
   }
 
   int busy_ms() const { return static_cast<int>(options_.patience.count()); }

@@ -187,12 +187,56 @@ int Database::wait_busy(void* patience, int tries) {
   return 1;
 }
 
-void Database::wait_at_most_ms(int ms) {
+void Database::wait_at_most_ms(int ms, bool hurry) {
   if (!patience_) {
     patience_ = std::make_unique<Patience>();
     sqlite3_busy_handler(connection_.get(), &Database::wait_busy, patience_.get());
   }
   patience_->ms = ms;
+  patience_->hurry = hurry;
+}
+
+bool Database::try_begin_write() {
+  const int64_t patience_ms = std::exchange(patience_->ms, 0);
+  try {
+    prepare("BEGIN IMMEDIATE").run();
+  } catch (const SqliteError& error) {
+    patience_->ms = patience_ms;
+    if (error.trouble() != Trouble::busy) throw;
+    return false;
+  }
+  patience_->ms = patience_ms;
+  return true;
+}
+
+void Database::begin_write() {
+  if (!queue_ || !patience_ || patience_->ms == 0) return prepare("BEGIN IMMEDIATE").run();
+  if (!queue_->has_waiters() && try_begin_write()) return;
+  wait_turn(std::chrono::milliseconds(patience_->ms));
+}
+
+void Database::wait_turn(std::chrono::milliseconds patience) {
+  using namespace std::chrono_literals;
+  using std::chrono::microseconds;
+  constexpr int kCounted = 16;
+  const auto begin = std::chrono::steady_clock::now();
+  const WriteQueue::Place place = queue_->join(patience_->hurry);
+  auto first_since = begin, next_try = begin + 15ms;
+  for (bool first = false;;) {
+    const int ahead = place.ahead(kCounted);
+    const auto now = std::chrono::steady_clock::now();
+    if (ahead == 0 && !std::exchange(first, true)) first_since = now;
+    // Whoever is not first looks for the lock too, if seldom: the first one may have been stopped, or be stuck.
+    if (ahead == 0 || now >= next_try) {
+      if (try_begin_write()) return;
+      next_try = now + 15ms + microseconds(now.time_since_epoch().count() / 1000 % 10'000);
+    }
+    if (now - begin >= patience) return prepare("BEGIN IMMEDIATE").run();  // throws
+    note_busy_wait();
+    const auto waited = std::chrono::duration_cast<microseconds>(now - first_since);
+    std::this_thread::sleep_for(ahead == 0 ? std::clamp(waited / 16, microseconds(100), microseconds(5000))
+                                           : microseconds(500) * ahead);
+  }
 }
 
 bool Database::has_moved() const {
@@ -219,7 +263,7 @@ void Database::abandon() noexcept {
 }
 
 Transaction::Transaction(Database& database) : database_(database) {
-  database_.prepare("BEGIN IMMEDIATE").run();
+  database_.begin_write();
 }
 
 Transaction::~Transaction() {

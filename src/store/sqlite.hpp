@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -8,6 +9,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "store/queue.hpp"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -113,7 +116,12 @@ class Database {
 
   int64_t changes() const;
   int64_t last_id() const;
-  void wait_at_most_ms(int ms);
+  /// For a file that others keep locked. In a hurry: before other writers that wait.
+  void wait_at_most_ms(int ms, bool hurry = false);
+  /// Lets writers take turns; `lock_path`: of a file beside the database.
+  void queue_writers(const std::string& lock_path) { queue_ = std::make_unique<WriteQueue>(lock_path); }
+  /// BEGIN IMMEDIATE, when it is this connection's turn.
+  void begin_write();
   /// Whether the file was deleted, renamed or replaced since it was opened.
   bool has_moved() const;
   /// Whether the file may not be written: SQLite opens it all the same.
@@ -133,12 +141,17 @@ class Database {
   struct Patience {
     int64_t ms = 0;
     int64_t begun_ns = 0;
+    bool hurry = false;
   };
   static int wait_busy(void* patience, int tries);
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const noexcept;
   };
+  bool try_begin_write();
+  void wait_turn(std::chrono::milliseconds patience);
+
   std::unique_ptr<Patience> patience_;
+  std::unique_ptr<WriteQueue> queue_;
   std::unique_ptr<sqlite3, Close> connection_;
   std::map<const char*, std::unique_ptr<sqlite3_stmt, Finalize>> statements_;
   std::string signing_key_;

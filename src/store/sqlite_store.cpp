@@ -15,18 +15,16 @@ using namespace std::chrono_literals;
 constexpr auto kLaunchPatience = 200ms;
 constexpr int64_t kTidyFreePages = 2048;
 
-Failure lost(Database& database, const Lease& lease, int64_t now) {
-  return {"the lease on key " + lease.key_sha256.substr(0, 12) + " is not ours any more (held by " +
-          lease_holder(database, lease.key_sha256, now) + ")"};
-}
-
 }  // namespace
 
 SqliteStore::SqliteStore(OpenOptions options, std::string path)
     : options_(std::move(options)), path_(std::move(path)), pid_(::getpid()) {}
 
 SqliteStore::~SqliteStore() {
-  if (pid_ == ::getpid()) return;
+  if (pid_ == ::getpid()) {
+    if (!held_.empty()) (void)write_or_hold(true, [](Database&) { return Result<void>(); });
+    return;
+  }
   // To close the parent's connection here would disturb its locks and its log.
   if (main_) main_->abandon();
   if (base_) base_->abandon();
@@ -50,7 +48,7 @@ Result<void> SqliteStore::start() {
     return {};
   }
   OpenedFile opened =
-      open_file({path_, options_.create, options_.read_only, std::chrono::seconds(5), options_.file_system_type});
+      open_file({path_, options_.create, options_.read_only, options_.patience, options_.file_system_type});
   say(opened.warnings);
   if (opened.writable) {
     main_ = std::move(opened.database);
@@ -193,6 +191,7 @@ Result<Claim> SqliteStore::claim(const key::TuningKey& key, std::chrono::millise
     Claim claim;
     claim.state = Claim::State::answered;
     if (below == 2 || (below == 1 && !force)) return claim;
+    write_held(database);
     const LeaseRequest request{key.sha256, budget, force, this_process()};
     claim = store::claim(database, request, now());
     if (claim.state == Claim::State::acquired) leases_[key.sha256] = {claim.lease, request};
@@ -202,93 +201,11 @@ Result<Claim> SqliteStore::claim(const key::TuningKey& key, std::chrono::millise
 
 Result<void> SqliteStore::keep_until_tuned(const std::string& build_sha256, const std::string& problem) {
   return plain(run(Wait::work, Access::write, [&](Database& database) {
+    Transaction transaction(database);
     keep_ahead(database, build_sha256, problem);
+    transaction.commit();
     return Done{};
   }));
-}
-
-Result<void> SqliteStore::renew(const Lease& lease) {
-  return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
-    Transaction transaction(database);
-    if (!renew_lease(database, lease, now())) return lost(database, lease, now());
-    transaction.commit();
-    return {};
-  }));
-}
-
-Result<void> SqliteStore::release(const Lease& lease) {
-  return plain(run(Wait::work, Access::write, [&](Database& database) {
-    release_lease(database, lease);
-    leases_.erase(lease.key_sha256);
-    return Done{};
-  }));
-}
-
-Result<int64_t> SqliteStore::begin_study(const key::TuningKey& key, const StudyRow& study) {
-  return run(Wait::work, Access::write, [&](Database& database) {
-    Transaction transaction(database);
-    const int64_t id = insert_study(database, ensure_key(database, key, now()), study, this_process(), now());
-    transaction.commit();
-    // After a change of files a number may have been given out before.
-    const int64_t number = studies_.empty() ? id : std::max(id, studies_.rbegin()->first + 1);
-    studies_[number] = {key, study, id};
-    return number;
-  });
-}
-
-Result<void> SqliteStore::add_trial(int64_t study, const Lease& lease, const TrialRow& trial) {
-  return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
-    const auto active = studies_.find(study);
-    Transaction transaction(database);
-    insert_trial(database, active == studies_.end() ? study : active->second.id, trial, now());
-    const bool held = renew_lease(database, lease, now());
-    transaction.commit();
-    if (held) return {};
-    return Failure{"the trial was kept, but " + lost(database, lease, now()).message + ": stop this study"};
-  }));
-}
-
-Result<void> SqliteStore::end_study(int64_t study, const Lease& lease, const StudyEnd& end,
-                                    const std::optional<WinnerRow>& winner) {
-  if (winner &&
-      !(winner->median_us > 0))  // without a time are only those that come from elsewhere; NaN would be stored so
-    return Failure{"a study's winner needs a time: the end of study " + std::to_string(study) + " was not stored"};
-  Result<void> ended = plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
-    const auto active = studies_.find(study);
-    const int64_t id = active == studies_.end() ? study : active->second.id;
-    Result<void> result;
-    {
-      Transaction transaction(database);
-      std::string key_sha256;
-      const int64_t key_id = key_of_study(database, id, key_sha256);
-      if (key_id == 0) return Failure{"study " + std::to_string(study) + " is not in the database"};
-      const Failure theirs = lost(database, lease, now());
-      const bool held = lease.key_sha256 == key_sha256 && release_lease(database, lease);
-      if (winner && !held) {
-        result = Failure{"the result of study " + std::to_string(study) + " was dropped: " + theirs.message};
-        close_study(database, id, {"cancelled", theirs.message}, now());
-      } else {
-        if (winner && !stored_is_better(database, key_id, id, *winner)) {
-          put_winner(database, key_id, id, *winner, now());
-          close_study(database, id, end, now());
-        } else {
-          StudyEnd told = end;
-          if (winner) told.note += std::string(told.note.empty() ? "" : "; ") + "a better result was stored and stays";
-          close_study(database, id, told, now());
-        }
-      }
-      drop_losers_cubins(database, id);
-      // A study that its budget ended goes on another time and wants what is left.
-      if (winner && held && (end.outcome == "won" || end.outcome == "default_kept")) release_ahead(database, key_id);
-      transaction.commit();
-    }
-    if (active != studies_.end()) studies_.erase(active);
-    leases_.erase(lease.key_sha256);
-    keep_tidy();
-    return result;
-  }));
-  if (too_large_.exchange(false)) (void)collect(options_.max_bytes);
-  return ended;
 }
 
 void SqliteStore::keep_tidy() {

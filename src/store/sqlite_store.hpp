@@ -3,6 +3,8 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -91,6 +93,14 @@ class SqliteStore final : public Store {
   template <class Work>
   auto read_base(Work work) -> std::optional<decltype(work(std::declval<Database&>()))>;
 
+  /// As run, for writing, for what a running study must not lose: where another process keeps the file locked for
+  /// longer than we wait, `work` is kept and done before the next such call, or when the store closes. `last_chance`:
+  /// waits long although something is being kept already.
+  Result<void> write_or_hold(bool last_chance, std::function<Result<void>(Database&)> work);
+  void write_held(Database& database);  ///< throws while the file is locked
+  Result<void> commit_end(Database& database, int64_t study, const Lease& lease, const StudyEnd& end,
+                          const std::optional<WinnerRow>& winner, int64_t at);
+
   bool lock_within(Wait wait, std::unique_lock<std::mutex>& lock);
   std::string why_not_usable(Access access) const;  ///< "" when it is
   bool recover(const SqliteError& error);           ///< whether the work should be tried again
@@ -124,6 +134,7 @@ class SqliteStore final : public Store {
   std::vector<Warning> warnings_;  ///< to be said when the lock is free
   std::map<int64_t, ActiveStudy> studies_;
   std::map<std::string, ActiveLease> leases_;  ///< by key
+  std::deque<std::function<Result<void>(Database&)>> held_;
 };
 
 }  // namespace jitune::store

@@ -153,7 +153,9 @@ Result<std::optional<std::string>> SqliteStore::known_failure(const std::string&
 Result<void> SqliteStore::record_failure(const std::string& build_sha256, const std::string& problem,
                                          const std::string& status, const std::string& error) {
   return plain(run(Wait::work, Access::write, [&](Database& database) {
+    Transaction transaction(database);
     store::record_failure(database, build_sha256, problem, status, error, now());
+    transaction.commit();
     return Done{};
   }));
 }
@@ -266,7 +268,9 @@ std::optional<Store::Toolchain> SqliteStore::find_toolchain(const Toolchain& sta
 void SqliteStore::put_toolchain(const Toolchain& toolchain) {
   // Best effort: without the row the next process asks the library again.
   (void)run(Wait::launch, Access::write, [&](Database& database) {
+    Transaction transaction(database);
     store::put_toolchain(database, toolchain);
+    transaction.commit();
     return Done{};
   });
 }

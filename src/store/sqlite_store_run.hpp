@@ -4,7 +4,7 @@
 
 #include "store/sqlite_store.hpp"
 
-// The templates of SqliteStore, for its own two .cpp files.
+// The templates of SqliteStore, for its own .cpp files.
 namespace jitune::store {
 
 /// Stands for the result of work that has none.
@@ -33,15 +33,15 @@ auto SqliteStore::run(Wait wait, Access access, Work work) -> Result<decltype(wo
 template <class Work>
 auto SqliteStore::run_locked(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))> {
   if (std::string why = why_not_usable(access); !why.empty()) return Failure{std::move(why)};
-  patience_ = std::chrono::milliseconds(wait == Wait::work ? 5000 : locked_ ? 0 : 200);
+  patience_ = wait == Wait::work ? options_.patience : std::chrono::milliseconds(locked_ ? 0 : 200);
   for (int attempt = 0;; ++attempt) {
     try {
       const bool moved = main_ && access == Access::write && main_is_file_ && main_->has_moved();
       if ((moved || !main_) && !replace_file()) return Failure{state_};
-      main_->wait_at_most_ms(static_cast<int>(patience_.count()));
+      main_->wait_at_most_ms(static_cast<int>(patience_.count()), wait == Wait::launch);
       if (!signing_key_.empty() && main_->signing_key().empty()) main_->sign_with(signing_key_);
       auto result = work(*main_);
-      if (access == Access::write) locked_ = false;
+      if (access == Access::write && held_.empty()) locked_ = false;
       return result;
     } catch (const SqliteError& error) {
       if (wait == Wait::launch && main_is_file_ && error.trouble() == Trouble::busy) {

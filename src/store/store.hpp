@@ -155,8 +155,9 @@ class Store {
     bool read_only = false;
     bool must_be_file = false;  ///< true (jit-prewarm): a file that can't be used is a failure, not a reason for memory
     Log* log = nullptr;
-    int64_t (*now)() = nullptr;            ///< UTC seconds since 1970; null: the system's clock
-    int64_t max_bytes = int64_t{1} << 30;  ///< of cubins; the end of a study calls collect() beyond it
+    int64_t (*now)() = nullptr;                ///< UTC seconds since 1970; null: the system's clock
+    std::chrono::milliseconds patience{5000};  ///< of tuning with a file that others keep locked; a launch's is 200 ms
+    int64_t max_bytes = int64_t{1} << 30;      ///< of cubins; the end of a study calls collect() beyond it
     /// A file with a secret, or "" for JITUNE_SIGNING_KEY's. With one, cubins are signed when they are stored
     /// (HMAC-SHA256) and those without its signature are refused: they are compiled again.
     std::string signing_key = {};
@@ -210,7 +211,10 @@ class Store {
   /// Makes the key's row and the study's. Returns the study's number.
   virtual Result<int64_t> begin_study(const key::TuningKey& key, const StudyRow& study) = 0;
   /// Commits one trial; renews the lease with it. When the lease is lost the trial is kept all the same, and the
-  /// failure says that the study should stop.
+  /// failure says that the study should stop. Where another process keeps the file locked for longer than `patience`,
+  /// this call, release() and end_study() succeed all the same: what they have to write is kept, with one warning, and
+  /// written before the next of them, at the latest when the store closes. While something is kept a trial waits 200 ms
+  /// only.
   virtual Result<void> add_trial(int64_t study, const Lease& lease, const TrialRow& trial) = 0;
   /// Latest trial of each config for this key, over all its studies.
   virtual Result<std::vector<TrialRow>> trials_of(const std::string& key_sha256) = 0;

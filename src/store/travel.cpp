@@ -111,10 +111,13 @@ Result<Store::TakenIn> SqliteStore::take_in(const std::vector<WinnerRecord>& rec
 
 Result<bool> SqliteStore::set_pinned(const std::string& key_sha256, bool pinned) {
   return run(Wait::work, Access::write, [&](Database& database) {
+    Transaction transaction(database);
     database.prepare("UPDATE winners SET pinned = ? WHERE key_id = (SELECT key_id FROM keys WHERE key_sha256 = ?)")
         .bind(pinned, key_sha256)
         .run();
-    return database.changes() > 0;
+    const bool changed = database.changes() > 0;
+    transaction.commit();
+    return changed;
   });
 }
 

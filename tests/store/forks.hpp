@@ -23,6 +23,7 @@ class Shared {
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
   T* operator->() { return value_; }
+  T& operator*() { return *value_; }
 
  private:
   T* value_;
