@@ -291,8 +291,8 @@ struct Settings {
   std::vector<int> widths{1, 2, 4, 8, 12, 16};
   std::vector<int> header_widths{8};
   std::vector<int> header_configs{4, 8, 24};
-  int per_worker = 24;
-  int slices = 6;            ///< that the configs of 8 and more workers are divided into, to and fro
+  int per_worker = 48;
+  int slices = 12;           ///< that the configs are divided into, bare processes and jitune in turn
   int most_in_threads = 48;  ///< threads stop scaling early, and their rate is known long before
   std::string part = "all", nvrtc, arch = "sm_90";
 };
@@ -329,8 +329,8 @@ Settings parse(int argc, char** argv) {
       settings.arch = value;
     else
       stop(
-          "usage: compile_scaling [--part=all|scaling|headers] [--widths=1,2,4] [--per-worker=24] "
-          "[--slices=6] [--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
+          "usage: compile_scaling [--part=all|scaling|headers] [--widths=1,2,4] [--per-worker=48] "
+          "[--slices=12] [--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
   }
   return settings;
 }
@@ -341,20 +341,18 @@ void scaling(const Settings& settings, const compile::NvrtcFile& file, const std
       make_jobs(load("kernels_src/gemm.toml"), {{"T", "half"}, {"M", 4096}, {"N", 4096}, {"K", 4096}}, settings.arch,
                 file.build, static_cast<size_t>(most * (settings.per_worker + settings.slices)));
   std::printf(
-      "configs per second, at least %d configs a worker (threads: at most %d in all), in at least %d slices; share: "
-      "jitune / bare processes\nwidth  slices  threads  bare processes  jitune  share  by slice       worker MB\n",
+      "configs per second, %d configs a worker (threads: at most %d in all), in %d slices; share: jitune / bare "
+      "processes\nwidth  threads  bare processes  jitune  share  by slice       worker MB\n",
       settings.per_worker, settings.most_in_threads, settings.slices);
   double one_process = 0, worst = 1e9;
   for (const int width : settings.widths) {
-    // A slice of few workers says little on a machine with neighbours: narrow widths get more of them.
-    const int slices = settings.slices * std::clamp(8 / width, 1, 4);
     const int slice = (width * settings.per_worker + settings.slices - 1) / settings.slices;
-    const int count = slice * slices;
+    const int count = slice * settings.slices;
     double bare_seconds = 0, jitune_seconds = 0, resident_mb = 0, threads = 0, lowest = 1e9, highest = 0;
     {
       std::optional<BareProcesses> bare(std::in_place, file, jobs, width, 1);
       Jitune jitune(file, worker, jobs, width, false);
-      for (int i = 0; i < slices; ++i) {
+      for (int i = 0; i < settings.slices; ++i) {
         // Slices of a second or two, to and fro: a machine that grows slower or faster meanwhile favours neither.
         const double first = i % 2 == 0 ? bare->run(slice) : jitune.run(slice);
         const double second = i % 2 == 0 ? jitune.run(slice) : bare->run(slice);
@@ -375,7 +373,7 @@ void scaling(const Settings& settings, const compile::NvrtcFile& file, const std
     const double processes = count / bare_seconds, share = bare_seconds / jitune_seconds;
     if (one_process == 0) one_process = processes / width;
     worst = std::min(worst, share);
-    std::printf("%5d  %6d  %7.2f  %14.2f  %6.2f  %5.3f  %5.3f - %5.3f  %9.0f\n", width, slices, threads, processes,
+    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %5.3f - %5.3f  %9.0f\n", width, threads, processes,
                 count / jitune_seconds, share, lowest, highest, resident_mb);
     std::fflush(stdout);
   }
