@@ -1,7 +1,12 @@
+// SHA-256 by OpenSSL's own functions of that name, not by EVP: the first use of EVP in a process reads openssl.cnf and
+// sets up providers, which takes 1 to 5 ms, more than all else of a first look-up. They are marked as deprecated since
+// OpenSSL 3.0 and present in every 3.x.
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/hash.hpp"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/sha.h>
 
 #include <array>
 #include <cstdint>
@@ -10,11 +15,11 @@
 namespace jitune {
 namespace {
 
-std::string to_hex(const unsigned char* bytes, unsigned size) {
+std::string to_hex(const unsigned char* bytes, size_t size) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
-  out.reserve(2 * size_t{size});
-  for (unsigned i = 0; i < size; ++i) {
+  out.reserve(2 * size);
+  for (size_t i = 0; i < size; ++i) {
     out += kDigits[bytes[i] >> 4];
     out += kDigits[bytes[i] & 15];
   }
@@ -24,19 +29,14 @@ std::string to_hex(const unsigned char* bytes, unsigned size) {
 }  // namespace
 
 struct FieldHasher::State {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  State() {
-    if (context == nullptr || EVP_DigestInit_ex(context, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
-  }
-  ~State() { EVP_MD_CTX_free(context); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  SHA256_CTX context{};
+  State() { SHA256_Init(&context); }
 
   void bytes(std::string_view text) {
     std::array<unsigned char, 8> length{};
     for (unsigned i = 0; i < 8; ++i) length[i] = static_cast<unsigned char>(uint64_t{text.size()} >> (8 * i));
-    EVP_DigestUpdate(context, length.data(), length.size());
-    EVP_DigestUpdate(context, text.data(), text.size());
+    SHA256_Update(&context, length.data(), length.size());
+    SHA256_Update(&context, text.data(), text.size());
   }
 };
 
@@ -57,18 +57,19 @@ FieldHasher& FieldHasher::field(std::string_view label, long long value) {
 }
 
 std::string FieldHasher::finish() {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  EVP_DigestFinal_ex(state_->context, digest.data(), &size);
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256_Final(digest.data(), &state_->context);
   state_.reset();
-  return to_hex(digest.data(), size);
+  return to_hex(digest.data(), digest.size());
 }
 
 std::string sha256_hex(std::string_view bytes) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
-  return to_hex(digest.data(), size);
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256_CTX context{};
+  SHA256_Init(&context);
+  SHA256_Update(&context, bytes.data(), bytes.size());
+  SHA256_Final(digest.data(), &context);
+  return to_hex(digest.data(), digest.size());
 }
 
 std::string hmac_sha256_hex(std::string_view key, std::string_view bytes) {

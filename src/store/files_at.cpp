@@ -171,7 +171,7 @@ Looks look_at(const std::string& path) {
   if (info.st_size == 0) return {Looks::Kind::empty, 0};
   PlainFile file(path);
   if (!file.ok()) return {Looks::Kind::ours, 0};  // the real opening will say what is the matter
-  const std::string head = file.head(size_t{256} << 10);
+  std::string head = file.head(512);
   if (head.empty()) return {Looks::Kind::empty, 0};
   if (head.size() >= 512 && head.starts_with(std::string("SQLite format 3\0", 16))) {
     const int64_t application = big_endian_32(head, 68);
@@ -181,6 +181,7 @@ Looks look_at(const std::string& path) {
     const bool has_log = ::stat((path + "-wal").c_str(), &info) == 0 && info.st_size > 0;
     return {application == 0 && no_tables && !has_log ? Looks::Kind::empty : Looks::Kind::foreign, 0};
   }
+  head = file.head(size_t{256} << 10);
   const bool our_tables =
       head.find("CREATE TABLE keys") != std::string::npos && head.find("key_sha256") != std::string::npos;
   return {our_tables ? Looks::Kind::damaged : Looks::Kind::foreign, 0};

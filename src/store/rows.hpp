@@ -62,6 +62,7 @@ void release_ahead(Database& database, int64_t key_id);
 struct FoundWinner {
   WinnerRow row;
   int64_t last_used_at = 0;
+  bool verified = false;  ///< its cubin
 };
 std::string winner_columns(bool with_bytes);  ///< of `winners` as w, with key_columns' k and artifact_columns' tables
 std::optional<FoundWinner> read_winner(Statement& row);  ///< nothing when the columns are NULL

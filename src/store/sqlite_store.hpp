@@ -111,6 +111,8 @@ class SqliteStore final : public Store {
   Failure failure(const SqliteError& error) const;
   template <class Find>
   Result<std::optional<WinnerRow>> winner_by(Find find);
+  /// As store::find_winner, or from what was found and verified before, while the file is what it was.
+  std::optional<FoundWinner> find_again(Database& database, const std::string& key_sha256);
   void note_use(const FoundWinner& found);      ///< once a day
   void drop_if_damaged(ArtifactRow& artifact);  ///< checks the cubin and warns
   void keep_tidy();
@@ -134,6 +136,8 @@ class SqliteStore final : public Store {
   std::vector<Warning> warnings_;  ///< to be said when the lock is free
   std::map<int64_t, ActiveStudy> studies_;
   std::map<std::string, ActiveLease> leases_;  ///< by key
+  std::map<std::string, FoundWinner> found_;   ///< by key; empty after any write of ours
+  int64_t found_version_ = 0;                  ///< SQLite's data_version: changes with the writes of others
   std::deque<std::function<Result<void>(Database&)>> held_;
 };
 

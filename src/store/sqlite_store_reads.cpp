@@ -9,6 +9,9 @@ namespace {
 
 constexpr int64_t kDaySeconds = 86400;
 
+/// Of cubins that were found and verified lately, about.
+constexpr size_t kFoundBytes = size_t{4} << 20;
+
 /// For what either is there or is not: the memory's answer goes before the file's.
 const auto first_found = [](auto& found, auto below) {
   if (!found) found = std::move(below);
@@ -48,13 +51,31 @@ Result<std::optional<WinnerRow>> SqliteStore::winner_by(Find find) {
       found = std::move(*below);
     }
     if (!found) return std::nullopt;
-    if (found->row.artifact) drop_if_damaged(*found->row.artifact);
+    if (found->row.artifact && !found->verified) drop_if_damaged(*found->row.artifact);
     return std::move(found->row);
   });
 }
 
 Result<std::optional<WinnerRow>> SqliteStore::find_winner(const std::string& key_sha256) {
-  return winner_by([&](Database& database) { return store::find_winner(database, key_sha256); });
+  return winner_by([&](Database& database) { return find_again(database, key_sha256); });
+}
+
+std::optional<FoundWinner> SqliteStore::find_again(Database& database, const std::string& key_sha256) {
+  // What the file or this connection has changed since, and what was not the file's, is read anew.
+  if (!main_is_file_ || &database != &*main_) return store::find_winner(database, key_sha256);
+  const int64_t version = database.integer("PRAGMA data_version");
+  if (version != found_version_) found_.clear();
+  found_version_ = version;
+  const auto before = found_.find(key_sha256);
+  if (before != found_.end()) return before->second;
+  std::optional<FoundWinner> found = store::find_winner(database, key_sha256);
+  if (!found || !found->row.artifact || found->row.artifact->cubin.size() > kFoundBytes) return found;
+  drop_if_damaged(*found->row.artifact);
+  if (found->row.artifact->cubin.empty()) return found;
+  found->verified = true;
+  if (found_.size() >= kFoundBytes / found->row.artifact->cubin.size()) found_.clear();
+  found_[key_sha256] = *found;
+  return found;
 }
 
 Result<std::optional<WinnerRow>> SqliteStore::find_compatible(const key::TuningKey& key) {
@@ -67,6 +88,7 @@ void SqliteStore::note_use(const FoundWinner& found) {
   try {
     main_->wait_at_most_ms(0);
     touch_key(*main_, found.row.key_sha256, time);
+    if (const auto kept = found_.find(found.row.key_sha256); kept != found_.end()) kept->second.last_used_at = time;
   } catch (const SqliteError&) {
     // Best effort: it only decides what is evicted first.
   }

@@ -39,6 +39,7 @@ auto SqliteStore::run_locked(Wait wait, Access access, Work work) -> Result<decl
       const bool moved = main_ && access == Access::write && main_is_file_ && main_->has_moved();
       if ((moved || !main_) && !replace_file()) return Failure{state_};
       main_->wait_at_most_ms(static_cast<int>(patience_.count()), wait == Wait::launch);
+      if (access == Access::write) found_.clear();
       if (!signing_key_.empty() && main_->signing_key().empty()) main_->sign_with(signing_key_);
       auto result = work(*main_);
       if (access == Access::write && held_.empty()) locked_ = false;
