@@ -244,6 +244,12 @@ bool Database::has_moved() const {
   return sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
 }
 
+uint32_t Database::seen_version() const {
+  unsigned version = 0;
+  sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_DATA_VERSION, &version);
+  return version;
+}
+
 bool Database::is_read_only() const {
   return sqlite3_db_readonly(connection_.get(), "main") == 1;
 }

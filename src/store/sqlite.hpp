@@ -124,6 +124,8 @@ class Database {
   void begin_write();
   /// Whether the file was deleted, renamed or replaced since it was opened.
   bool has_moved() const;
+  /// A number for the state of the file that the last statement saw: another one after any change.
+  uint32_t seen_version() const;
   /// Whether the file may not be written: SQLite opens it all the same.
   bool is_read_only() const;
   /// Hardens the connection against what a file may hold: no triggers, no views, no functions in the schema.

@@ -137,7 +137,7 @@ class SqliteStore final : public Store {
   std::map<int64_t, ActiveStudy> studies_;
   std::map<std::string, ActiveLease> leases_;  ///< by key
   std::map<std::string, FoundWinner> found_;   ///< by key; empty after any write of ours
-  int64_t found_version_ = 0;                  ///< SQLite's data_version: changes with the writes of others
+  uint32_t found_version_ = 0;                 ///< Database::seen_version() then
   std::deque<std::function<Result<void>(Database&)>> held_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kDaySeconds = 86400;
 
 /// Of cubins that were found and verified lately, about.
-constexpr size_t kFoundBytes = size_t{4} << 20;
+constexpr size_t kFoundBytes = size_t{1} << 20;
 
 /// For what either is there or is not: the memory's answer goes before the file's.
 const auto first_found = [](auto& found, auto below) {
@@ -63,12 +63,13 @@ Result<std::optional<WinnerRow>> SqliteStore::find_winner(const std::string& key
 std::optional<FoundWinner> SqliteStore::find_again(Database& database, const std::string& key_sha256) {
   // What the file or this connection has changed since, and what was not the file's, is read anew.
   if (!main_is_file_ || &database != &*main_) return store::find_winner(database, key_sha256);
-  const int64_t version = database.integer("PRAGMA data_version");
-  if (version != found_version_) found_.clear();
-  found_version_ = version;
-  const auto before = found_.find(key_sha256);
-  if (before != found_.end()) return before->second;
+  if (const auto before = found_.find(key_sha256); before != found_.end()) {
+    database.integer("PRAGMA data_version");  // looks at the file
+    if (database.seen_version() == found_version_) return before->second;
+  }
   std::optional<FoundWinner> found = store::find_winner(database, key_sha256);
+  if (database.seen_version() != found_version_) found_.clear();
+  found_version_ = database.seen_version();
   if (!found || !found->row.artifact || found->row.artifact->cubin.size() > kFoundBytes) return found;
   drop_if_damaged(*found->row.artifact);
   if (found->row.artifact->cubin.empty()) return found;

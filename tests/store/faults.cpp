@@ -330,3 +330,28 @@ TEST_CASE("many threads on one store") {
   CHECK(bad == 0);
   CHECK(store->list()->size() == 40);
 }
+
+TEST_CASE("what was looked up before is looked up anew when anybody has changed the file") {
+  test::TempDir dir;
+  const std::string path = dir / "j.db";
+  const auto key = test::sample_key();
+  test::Said said;
+  auto store = test::open_store(path, &said.log);
+  auto other = test::open_store(path);
+  test::publish(*store, key);
+  const auto config = [&] {
+    const auto found = store->find_winner(key.sha256);
+    return found.ok() && found->has_value() ? (*found)->config : std::string("nothing");
+  };
+  for (int i = 0; i < 3; ++i) CHECK(config() == R"({"BLOCK":128})");
+  test::publish(*other, key, R"({"BLOCK":256})");
+  for (int i = 0; i < 3; ++i) CHECK(config() == R"({"BLOCK":256})");
+  REQUIRE_OK(store->set_pinned(key.sha256, true));
+  CHECK((*store->find_winner(key.sha256))->pinned);
+  open_raw(path).execute("UPDATE cubins SET cubin = CAST('damaged' AS BLOB)");
+  CHECK(config() == R"({"BLOCK":256})");
+  CHECK((*store->find_winner(key.sha256))->artifact->cubin.empty());
+  CHECK(said.count("cubin_damaged") == 1);
+  open_raw(path).execute("DELETE FROM winners");
+  CHECK(config() == "nothing");
+}
