@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -136,6 +137,35 @@ struct HeaderText {
   std::string text;
 };
 
+/// A kernel that is trusted: what every config leaves in the outputs is compared with what this one leaves there,
+/// instead of with the default config's. It depends on no config. Its speed does not matter, up to 30 s a launch.
+struct Reference {
+  std::string entry;  ///< `naive<{T}>`; braces hold problem values, and derived values without params in them
+  std::string source_file = {};  ///< "" in both: it stands in the kernel's own source
+  std::string source_text = {};
+  std::vector<CompileOption> options = {};  ///< its own; the kernel's do not hold for it
+  std::vector<std::string> grid = {};       ///< expressions without params, as is what follows
+  std::vector<std::string> block = {};
+  std::string shared_bytes = "0";
+  std::vector<std::string> args = {};  ///< names of the kernel's args in the reference's order; empty: all its buffers
+                                       ///< and scalars, in its order, without scratch and tensor maps
+};
+
+class ReferenceData;
+
+/// A function of the program that computes what every config should leave in the outputs (reference_data.hpp), in host
+/// memory. It is no part of a file: set it on what `load` returns.
+///
+/// Threads and blocking: it is called once a study (twice where it leaves elements unwritten), on the thread that
+/// tunes, a launch's own on the track `tune`; nothing ends it, and its time counts against first_call_budget. Several
+/// studies may call it at once. It must not use jitune or the GPU that is tuned. An exception ends the study, and the
+/// default config serves. Memory: while it runs, as much shared memory (/dev/shm) as all buffers take on the GPU
+/// together; the outputs' until the study ends. Too little of it ends the study.
+struct HostReference {
+  std::string version = {};  ///< part of the key: change it with the function, so that winners are verified again
+  std::function<void(const ReferenceData&)> function = {};
+};
+
 enum class Macros : uint8_t { after_includes, before_includes };
 
 /// A kernel: source, space, launch geometry, args and the author's own choice of config.
@@ -159,6 +189,8 @@ struct KernelDefinition {
   std::string arch = {};            ///< "" is the device's; `sm_90a` asks for the arch-specific form
   std::string base_directory = {};  ///< what relative paths start at; "" is the working directory
   std::vector<HeaderText> headers = {};
+  std::optional<Reference> reference = {};  ///< nothing: the default config's outputs are what is compared with
+  std::optional<HostReference> host_reference = {};  ///< instead of `reference`
 };
 
 inline Arg in(std::string name, std::string type, std::string count, Fill fill = Fill::normal(0, 1)) {

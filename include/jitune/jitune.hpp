@@ -5,6 +5,7 @@
 #include "jitune/error.hpp"
 #include "jitune/kernel.hpp"
 #include "jitune/options.hpp"
+#include "jitune/reference_data.hpp"
 #include "jitune/scoped_inputs.hpp"
 #include "jitune/tuner.hpp"
 #include "jitune/value.hpp"

@@ -78,7 +78,13 @@ struct TuningKey {
 };
 
 TuningKey make_tuning_key(const space::Instance& instance, const SourceHash& source, const std::string& nvrtc_build,
-                          const std::string& policy, const std::string& environment = "{}");
+                          const std::string& policy, const std::string& environment = "{}",
+                          const std::string& callables = "{}");
+
+/// What `callables` holds of the definition's reference: results that another one has judged do not serve. A reference
+/// kernel stands there by the hash of its sources (`source`) and of how it is launched, a host's function by its
+/// version. {} without one.
+std::string reference_callables(const space::Instance& instance, const SourceHash& source);
 
 /// Fills in sha256 and hashed_text from the other fields: of a key that was read from a row or a file.
 void seal(TuningKey& key);

@@ -74,7 +74,7 @@ BuildKey make_build_key(const SourceHash& source, const space::BuildSpec& spec, 
 }
 
 TuningKey make_tuning_key(const space::Instance& instance, const SourceHash& source, const std::string& nvrtc_build,
-                          const std::string& policy, const std::string& environment) {
+                          const std::string& policy, const std::string& environment, const std::string& callables) {
   const space::Instance::BuildPattern pattern = instance.build_pattern();
   const space::DeviceInfo& device = instance.device();
   TuningKey key;
@@ -98,9 +98,20 @@ TuningKey make_tuning_key(const space::Instance& instance, const SourceHash& sou
   key.nvrtc = nvrtc_build;
   key.policy = policy;
   key.environment = environment;
-  key.callables = "{}";
+  key.callables = callables;
   seal(key);
   return key;
+}
+
+std::string reference_callables(const space::Instance& instance, const SourceHash& source) {
+  if (const auto& host = instance.model().definition().host_reference)
+    return canonical({{"reference", "host " + host->version}});
+  if (!instance.has_reference()) return "{}";
+  const std::string sha256 = FieldHasher()
+                                 .field("source_sha256", source.sha256)
+                                 .field("pattern", instance.reference_pattern().pattern)
+                                 .finish();
+  return canonical({{"reference", "kernel " + sha256.substr(0, 32)}});
 }
 
 }  // namespace jitune::key

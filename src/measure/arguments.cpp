@@ -19,31 +19,32 @@ gpu::Trouble Arguments::bind(const gpu::Driver& driver, const Candidate& candida
         return bad;
     }
     if (arg.is_buffer()) pointers_[i] = buffers.address(i, copy);
-    if (!arg.pass || arg.kind == ArgKind::symbol) continue;
-    switch (arg.kind) {
-      case ArgKind::scalar:
-        // The driver only reads through this pointer.
-        params_.push_back(const_cast<uint8_t*>(arg.scalar.data()));
-        break;
-      case ArgKind::tensor_map:
-        params_.push_back(&maps_[i]);
-        break;
-      default:
-        params_.push_back(&pointers_[i]);
-        break;
-    }
+    if (candidate.order.empty() && arg.pass && arg.kind != ArgKind::symbol) pass(arg, i);
   }
+  for (const int index : candidate.order) pass(args[static_cast<size_t>(index)], static_cast<size_t>(index));
   return {};
 }
 
+void Arguments::pass(const space::ArgSpec& arg, size_t index) {
+  if (arg.kind == ArgKind::scalar)
+    params_.push_back(const_cast<uint8_t*>(arg.scalar.data()));  // the driver only reads through this pointer
+  else if (arg.kind == ArgKind::tensor_map)
+    params_.push_back(&maps_[index]);
+  else
+    params_.push_back(&pointers_[index]);
+}
+
 gpu::Trouble Arguments::fill_symbols(const gpu::Driver& driver, const gpu::Module& module, const Buffers& buffers,
-                                     CUstream stream) {
+                                     CUstream stream, bool optional) {
   for (size_t i = 0; i < buffers.args().size(); ++i) {
     const space::ArgSpec& arg = buffers.args()[i];
     if (arg.kind != ArgKind::symbol) continue;
     CUdeviceptr address = 0;
     size_t bytes = 0;
-    if (auto bad = module.symbol(arg.name, address, bytes)) return bad;
+    if (auto bad = module.symbol(arg.name, address, bytes)) {
+      if (optional && bad.code == CUDA_ERROR_NOT_FOUND) continue;
+      return bad;
+    }
     const auto wanted = static_cast<size_t>(arg.bytes());
     if (bytes < wanted)
       return {CUDA_ERROR_INVALID_VALUE, "the variable `" + arg.name + "` of the module has " + std::to_string(bytes) +

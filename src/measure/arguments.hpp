@@ -17,13 +17,15 @@ class Arguments {
                     int copy = Buffers::kChecked);
 
   /// Copies the study's symbol contents into the module's variables. Enqueued on `stream`.
+  /// `optional`: a variable that the module does not have is no trouble.
   static gpu::Trouble fill_symbols(const gpu::Driver& driver, const gpu::Module& module, const Buffers& buffers,
-                                   CUstream stream);
+                                   CUstream stream, bool optional = false);
 
   /// One pointer for each kernel parameter; valid until the next bind.
   void** params() { return params_.data(); }
 
  private:
+  void pass(const space::ArgSpec& arg, size_t index);
   std::vector<CUdeviceptr> pointers_;
   std::vector<CUtensorMap> maps_;
   std::vector<void*> params_;

@@ -36,6 +36,13 @@ class Checker {
   /// checked against such a reference.
   gpu::Trouble make_reference(Loaded& loaded, double& first_us, Finding& finding);
 
+  /// What was copied to the buffers' references counts as the reference from now on, all of its elements. Waits.
+  gpu::Trouble use_reference();
+
+  /// Marks elements of outputs that hold `first_poison` in the reference and `second_poison` in the checked buffers:
+  /// nobody wrote them, and they are not compared. Waits.
+  gpu::Trouble mask_unwritten(uint32_t first_poison, uint32_t second_poison);
+
   /// After a wrong result: which of the earlier wrong results it equals, by the outputs' tolerances. A new one is kept
   /// while there are few and memory allows. Waits.
   gpu::Trouble sort(int& group);
@@ -47,7 +54,6 @@ class Checker {
   gpu::Trouble launch_over_poison(Loaded& loaded, uint32_t poison, double& us);
   gpu::Trouble inspect(bool outputs, Finding& finding);
   gpu::Trouble equals(const std::vector<DeviceMemory>& outputs, bool& equal);
-  gpu::Trouble mask_unwritten(uint32_t first_poison, uint32_t second_poison);
   gpu::Trouble judge(const std::vector<uint64_t>& results, bool outputs, Finding& finding);
   gpu::Trouble describe(size_t arg, const Comparison& comparison, Finding& finding);
 

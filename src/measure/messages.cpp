@@ -163,7 +163,8 @@ Json candidate_to_json(const Candidate& candidate) {
   return {{"cubin", wire::to_binary(candidate.cubin)},
           {"lowered_name", candidate.lowered_name},
           {"geometry", geometry_to_json(candidate.geometry)},
-          {"args", args_to_json(candidate.args)}};
+          {"args", args_to_json(candidate.args)},
+          {"order", candidate.order}};
 }
 
 Result<Candidate> candidate_from_json(const Json& json) {
@@ -177,6 +178,11 @@ Result<Candidate> candidate_from_json(const Json& json) {
   Result<std::vector<space::ArgSpec>> args = args_from_json(json);
   if (!args) return args.failure();
   candidate.args = std::move(*args);
+  candidate.order = numbers<int>(json, "order");
+  for (const int index : candidate.order)
+    if (index < 0 || index >= static_cast<int>(candidate.args.size()) ||
+        candidate.args[static_cast<size_t>(index)].kind == ArgKind::tensor_map)
+      return Failure{"a candidate of the message has no arg " + std::to_string(index) + " that can be passed"};
   return candidate;
 }
 

@@ -181,6 +181,40 @@ Json to_json(const FactsRequest& request) {
           {"geometry", geometry_to_json(request.geometry)}};
 }
 
+Json to_json(const HostDataRequest& request) {
+  return {{"op", "host_data"},
+          {"what", number(request.what)},
+          {"shm_name", request.shm_name},
+          {"offsets", request.offsets},
+          {"poison", static_cast<int64_t>(request.poison)},
+          {"second_poison", static_cast<int64_t>(request.second_poison)}};
+}
+
+Json to_json(const HostDataReply& reply) {
+  return {{"op", "host_data"}, {"ok", reply.ok}, {"error", reply.error}, {"context_lost", reply.context_lost}};
+}
+
+Result<HostDataRequest> host_data_request_from_json(const Json& json) {
+  if (auto op = expect_op(json, "host_data"); !op) return op.failure();
+  HostDataRequest request;
+  if (!read_enum(json, "what", HostDataRequest::What::outputs_again, request.what))
+    return Failure{"the message wants an unknown kind of the host's data"};
+  request.shm_name = wire::get_string(json, "shm_name");
+  request.offsets = numbers<int64_t>(json, "offsets");
+  request.poison = static_cast<uint32_t>(wire::get_int(json, "poison"));
+  request.second_poison = static_cast<uint32_t>(wire::get_int(json, "second_poison"));
+  return request;
+}
+
+Result<HostDataReply> host_data_reply_from_json(const Json& json) {
+  if (auto op = expect_op(json, "host_data"); !op) return op.failure();
+  HostDataReply reply;
+  reply.ok = wire::get_bool(json, "ok");
+  reply.error = wire::get_string(json, "error");
+  reply.context_lost = wire::get_bool(json, "context_lost");
+  return reply;
+}
+
 Json to_json(const SetupReply& reply) {
   return {{"op", "setup"},
           {"ok", reply.ok},

@@ -71,6 +71,9 @@ struct Candidate {
   std::string lowered_name;
   space::Geometry geometry;
   std::vector<space::ArgSpec> args;
+  /// Of a reference kernel: which args are its parameters, in its order. Empty: those with `pass`, as they stand. A
+  /// reference kernel never decides how the study's samples are taken, and need not have its symbols.
+  std::vector<int> order = {};
 };
 
 struct TrialRequest {
@@ -144,11 +147,33 @@ struct FactsRequest {
   space::Geometry geometry;  ///< block and shared_bytes count
 };
 
+/// Moves the study's data between the worker's buffers and shared memory of the host, for a reference that the host
+/// computes.
+struct HostDataRequest {
+  /// inputs: what configs read, out of the worker. outputs: the reference, into it. outputs_again: made a second time
+  /// over another poison, so that elements that kept both are known to be unwritten.
+  enum class What : uint8_t { inputs, outputs, outputs_again };
+  What what = What::inputs;
+  std::string shm_name;
+  std::vector<int64_t> offsets;            ///< by arg; -1: not in there
+  uint32_t poison = 0, second_poison = 0;  ///< outputs_again
+};
+
+struct HostDataReply {
+  bool ok = false;
+  std::string error;
+  bool context_lost = false;
+};
+
 // Every message is a map with `op`: setup, trial, rematch, facts. from_json fails on what is not one.
 Json to_json(const Setup& setup);
 Json to_json(const TrialRequest& request);
 Json to_json(const RematchRequest& request);
 Json to_json(const FactsRequest& request);
+Json to_json(const HostDataRequest& request);
+Json to_json(const HostDataReply& reply);
+Result<HostDataRequest> host_data_request_from_json(const Json& json);
+Result<HostDataReply> host_data_reply_from_json(const Json& json);
 Json to_json(const SetupReply& reply);
 Json to_json(const TrialReply& reply);
 Json to_json(const RematchReply& reply);

@@ -34,6 +34,10 @@ Json answer(Session& session, const Json& request) {
     const auto facts = session.facts(*parsed);
     return facts ? facts_to_json(*facts, "") : facts_to_json({}, facts.error());
   }
+  if (op == "host_data") {
+    const auto parsed = host_data_request_from_json(request);
+    return parsed ? to_json(session.host_data(*parsed)) : malformed(HostDataReply{}, parsed.failure());
+  }
   return {{"op", op}, {"error", "malformed request: the measuring worker knows no op `" + op + "`"}};
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/shared_memory.hpp"
 #include "measure/workbench.hpp"
 
 namespace jitune::measure {
@@ -131,6 +132,25 @@ RematchReply Session::rematch(const RematchRequest& request) {
     return reply;
   }
   reply.ok = true;
+  return reply;
+}
+
+HostDataReply Session::host_data(const HostDataRequest& request) {
+  HostDataReply reply;
+  if (!study_) {
+    reply.error = "a move of data came before a setup that worked";
+    return reply;
+  }
+  auto memory = SharedMemory::open(request.shm_name);
+  if (!memory) {
+    reply.error = memory.error();
+    return reply;
+  }
+  const gpu::Trouble bad = study_->host_data(request, *memory);
+  lost_ = lost_ || (bad && gpu::is_sticky(bad.code));
+  reply.ok = !bad;
+  reply.error = bad.message;
+  reply.context_lost = lost_;
   return reply;
 }
 

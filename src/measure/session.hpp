@@ -26,6 +26,7 @@ class Session {
   TrialReply trial(const TrialRequest& request);
   RematchReply rematch(const RematchRequest& request);
   Result<space::KernelFacts> facts(const FactsRequest& request);
+  HostDataReply host_data(const HostDataRequest& request);
 
   /// Whether the context or the study's data were destroyed: the process must end after its reply.
   bool lost() const { return lost_; }

@@ -65,7 +65,7 @@ gpu::Trouble Workbench::load(const Candidate& candidate, Loaded& loaded) {
   if (auto bad = loaded.module.prepare(candidate.geometry)) return bad;
   if (auto bad = buffers_.fit_scratch(candidate.args)) return bad;
   if (auto bad = loaded.arguments.bind(driver_, candidate, buffers_)) return bad;
-  return Arguments::fill_symbols(driver_, loaded.module, buffers_, stream_.handle);
+  return Arguments::fill_symbols(driver_, loaded.module, buffers_, stream_.handle, !candidate.order.empty());
 }
 
 /// After a rest the SMs are kept busy until their clock is what it was under load.
@@ -97,6 +97,7 @@ gpu::Trouble Workbench::trial(const TrialRequest& request, TrialReply& reply, Fi
   reply.check_ms = lap();
   if (finding.status == TrialStatus::wrong_result && request.group) return checker_.sort(finding.group);
   if (finding.status != TrialStatus::ok) return {};
+  if (!request.candidate.order.empty()) return time_reference(loaded, reply);
   if (rested && !first_trial_)
     if (auto bad = warm_up()) return bad;
   if (!std::exchange(method_chosen_, true))
@@ -108,6 +109,19 @@ gpu::Trouble Workbench::trial(const TrialRequest& request, TrialReply& reply, Fi
   reply.run_ms = lap();
   if (auto bad = checker_.look_again(finding)) return bad;
   reply.check_ms += lap();
+  return {};
+}
+
+/// Single launches: a reference kernel may be many times slower than what is tuned, and its time is only shown.
+gpu::Trouble Workbench::time_reference(Loaded& loaded, TrialReply& reply) {
+  const Clock::time_point start = Clock::now();
+  while (reply.samples_us.size() < 3 && (reply.samples_us.empty() || ms_since(start) < kLongRematchMs)) {
+    double us = 0;
+    if (auto bad = timer_.time_alone(loaded, us)) return bad;
+    reply.samples_us.push_back(us);
+  }
+  reply.stop = "count";
+  reply.run_ms = ms_since(start);
   return {};
 }
 
@@ -215,6 +229,38 @@ gpu::Trouble Workbench::load_finalists(const RematchRequest& request, std::vecto
   failed = 0;
   if (auto bad = timer_.refine(best_us, memory_bytes_)) return bad;
   return sample_first(loaded, failed, best_us);
+}
+
+gpu::Trouble Workbench::host_data(const HostDataRequest& request, const SharedMemory& memory) {
+  const auto& args = buffers_.args();
+  const auto refused = [](const std::string& why) { return gpu::Trouble{CUDA_ERROR_INVALID_VALUE, why}; };
+  if (request.offsets.size() != args.size()) return refused("the host's data is of another study");
+  for (size_t i = 0; i < args.size(); ++i) {
+    const int64_t offset = request.offsets[i];
+    const int64_t bytes = args[i].bytes();
+    if (offset < 0 || bytes == 0) continue;
+    if (offset + bytes > static_cast<int64_t>(memory.bytes()))
+      return refused("`" + args[i].name + "` lies outside the shared memory");
+    std::byte* host = memory.data() + offset;
+    const Buffer& buffer = buffers_[i];
+    const auto size = static_cast<size_t>(bytes);
+    CUresult result = CUDA_SUCCESS;
+    if (request.what == HostDataRequest::What::inputs)
+      result = driver_.cuMemcpyDtoH(host, buffer.pristine != 0 ? buffer.pristine : buffer.data, size);
+    else if (!buffer.is_output())
+      return refused("`" + args[i].name + "` is no output");
+    else if (request.what == HostDataRequest::What::outputs)
+      result = driver_.cuMemcpyHtoD(buffer.reference, host, size);
+    else
+      result = driver_.cuMemcpyHtoD(buffer.data, host, size);
+    if (auto bad = trouble(driver_, "moving data of the host's reference", result)) return bad;
+  }
+  // From pageable memory a call may return while the last piece is still on its way.
+  if (auto bad = trouble(driver_, "moving data of the host's reference", driver_.cuCtxSynchronize())) return bad;
+  if (request.what == HostDataRequest::What::outputs) return checker_.use_reference();
+  if (request.what == HostDataRequest::What::outputs_again)
+    return checker_.mask_unwritten(request.poison, request.second_poison);
+  return {};
 }
 
 gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& reply, size_t& failed) {

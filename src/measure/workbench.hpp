@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/shared_memory.hpp"
 #include "measure/check.hpp"
 #include "measure/samples.hpp"
 
@@ -23,6 +24,9 @@ class Workbench {
   /// Times the candidates in rounds. On trouble, `failed` is the candidate that it came from.
   gpu::Trouble rematch(const RematchRequest& request, RematchReply& reply, size_t& failed);
 
+  /// Copies data to or from the host's shared memory. Waits.
+  gpu::Trouble host_data(const HostDataRequest& request, const SharedMemory& memory);
+
   const gpu::Driver& driver() const { return driver_; }
 
  private:
@@ -40,6 +44,7 @@ class Workbench {
   gpu::Trouble load(const Candidate& candidate, Loaded& loaded);
   gpu::Trouble use_kernel_times();
   gpu::Trouble warm_up();
+  gpu::Trouble time_reference(Loaded& loaded, TrialReply& reply);
   gpu::Trouble choose_method(Loaded& loaded, const TrialReply& reply);
   gpu::Trouble take_samples(Loaded& loaded, const TrialRequest& request, TrialReply& reply);
   gpu::Trouble sample_for_a_time(Loaded& loaded, TrialReply& reply);

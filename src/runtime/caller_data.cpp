@@ -1,14 +1,7 @@
 #include "runtime/caller_data.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
 #include <cstring>
 
-#include "base/fd.hpp"
 #include "jitune/scoped_inputs.hpp"
 
 namespace jitune::runtime {
@@ -22,31 +15,6 @@ CUdeviceptr address_of(const void* argument) {
 
 bool is_from_caller(const space::ArgSpec& arg) {
   return arg.kind != ArgKind::scratch && arg.kind != ArgKind::tensor_map && arg.kind != ArgKind::symbol;
-}
-
-/// Copies device memory into a fresh shared memory object. Returns its name.
-Result<std::string> copy_to_shared(const gpu::Driver& driver, CUdeviceptr from, size_t bytes) {
-  static std::atomic<unsigned> serial{0};
-  const std::string name = "/jitune-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
-  UniqueFd fd(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd) return Failure{"cannot make shared memory '" + name + "': " + std::strerror(errno)};
-  // posix_fallocate, unlike ftruncate, fails where /dev/shm is too small instead of letting a later write die.
-  if (const int code = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); code != 0) {
-    ::shm_unlink(name.c_str());
-    return Failure{"cannot reserve " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(code)};
-  }
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) {
-    ::shm_unlink(name.c_str());
-    return Failure{std::string("cannot map shared memory: ") + std::strerror(errno)};
-  }
-  const CUresult code = driver.cuMemcpyDtoH(memory, from, bytes);
-  ::munmap(memory, bytes);
-  if (code != CUDA_SUCCESS) {
-    ::shm_unlink(name.c_str());
-    return Failure{driver.describe("copying the caller's buffer", code)};
-  }
-  return name;
 }
 
 /// That `address` holds all of `arg`, as far as the driver knows. `what` begins the message.
@@ -132,16 +100,15 @@ Result<void> CallerData::export_input(const gpu::Driver& driver, const space::Ar
     source.offset = static_cast<int64_t>(address - base);
     return {};
   }
-  auto name = copy_to_shared(driver, address, static_cast<size_t>(arg.bytes()));
-  if (!name) return Failure{"arg '" + arg.name + "': " + name.error()};
+  auto memory = SharedMemory::create(static_cast<size_t>(arg.bytes()));
+  if (!memory) return Failure{"arg '" + arg.name + "': " + memory.error()};
+  const CUresult code = driver.cuMemcpyDtoH(memory->data(), address, static_cast<size_t>(arg.bytes()));
+  if (code != CUDA_SUCCESS)
+    return Failure{"arg '" + arg.name + "': " + driver.describe("copying the caller's buffer", code)};
   source.kind = measure::DataSource::Kind::shared_memory;
-  source.shm_name = *name;
-  shared_names_.push_back(std::move(*name));
+  source.shm_name = memory->name();
+  shared_.push_back(std::move(*memory));
   return {};
-}
-
-CallerData::~CallerData() {
-  for (const auto& name : shared_names_) ::shm_unlink(name.c_str());
 }
 
 }  // namespace jitune::runtime

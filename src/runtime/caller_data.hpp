@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/shared_memory.hpp"
 #include "gpu/driver.hpp"
 #include "measure/protocol.hpp"
 #include "space/instance.hpp"
@@ -24,11 +25,6 @@ class CallerData {
   static Result<CallerData> export_from(const gpu::Driver& driver, CUstream stream, const std::string& kernel,
                                         const std::vector<space::ArgSpec>& args,
                                         std::span<const void* const> arguments);
-  CallerData() = default;
-  CallerData(CallerData&&) noexcept = default;
-  CallerData& operator=(CallerData&&) noexcept = default;
-  ~CallerData();
-
   const std::vector<measure::DataSource>& sources() const { return sources_; }
   const std::vector<std::pair<size_t, std::vector<uint8_t>>>& scalars() const { return scalars_; }
 
@@ -38,7 +34,7 @@ class CallerData {
 
   std::vector<measure::DataSource> sources_;
   std::vector<std::pair<size_t, std::vector<uint8_t>>> scalars_;
-  std::vector<std::string> shared_names_;
+  std::vector<SharedMemory> shared_;
 };
 
 /// Checks that every buffer is device memory and large enough, as far as the driver knows. The message names the arg.

@@ -57,6 +57,8 @@ void check_sizes(const KernelDefinition& definition) {
 
 KernelState::KernelState(std::shared_ptr<TunerState> tuner, KernelDefinition definition) : tuner_(std::move(tuner)) {
   check_sizes(definition);
+  if (definition.host_reference && !definition.host_reference->function)
+    throw Error(ErrorCode::bad_definition, "host_reference has a version but no function", definition.name);
   model_ = space::Model::make(std::move(definition));
   caller_args_ = caller_args(model_->definition().args).size();
 }

@@ -45,6 +45,14 @@ void members(Visit& visit, T& it) {
     visit("source_text", it.source_text), visit("entry", it.entry), visit("arch", it.arch);
     visit("options", it.options), visit("params", it.params), visit("derived", it.derived);
     visit("require", it.require), visit("launch", it.launch), visit("args", it.args), visit("defaults", it.defaults);
+  } else if constexpr (std::is_same_v<Plain, HeaderText>) {
+    visit("name", it.name), visit("text", it.text);
+  } else if constexpr (std::is_same_v<Plain, Reference>) {
+    visit("entry", it.entry), visit("source_file", it.source_file), visit("source_text", it.source_text);
+    visit("options", it.options), visit("grid", it.grid), visit("block", it.block);
+    visit("shared_bytes", it.shared_bytes), visit("args", it.args);
+  } else if constexpr (std::is_same_v<Plain, HostReference>) {
+    visit("version", it.version);  // the function stays in its program
   } else {
     static_assert(std::is_same_v<Plain, KernelDefinition>);
     visit("name", it.name), visit("source_file", it.source_file), visit("source_text", it.source_text);
@@ -52,7 +60,8 @@ void members(Visit& visit, T& it) {
     visit("problem", it.problem), visit("derived", it.derived), visit("require", it.require);
     visit("params", it.params), visit("configs", it.configs), visit("launch", it.launch), visit("args", it.args);
     visit("defaults", it.defaults), visit("variants", it.variants), visit("macros", it.macros), visit("arch", it.arch);
-    visit("base_directory", it.base_directory);
+    visit("base_directory", it.base_directory), visit("headers", it.headers), visit("reference", it.reference);
+    visit("host_reference", it.host_reference);
   }
 }
 
@@ -177,6 +186,11 @@ KernelDefinition self_contained(const Model& model) {
   definition.source_text = forms.front()->source_text;
   definition.source_file.clear();
   definition.include = forms.front()->include_dirs;
+  if (definition.reference && forms.front()->reference->own_source) {
+    definition.reference->source_text = forms.front()->reference->source_text;
+    if (!definition.reference->source_file.empty()) definition.include = forms.front()->reference->include_dirs;
+    definition.reference->source_file.clear();
+  }
   for (size_t i = 0; i < definition.variants.size() && i + 1 < forms.size(); ++i) {
     Variant& variant = definition.variants[i];
     if (variant.args) fix_fills(*variant.args);

@@ -49,6 +49,19 @@ struct ArgForm {
   std::vector<Expression> dims, strides_bytes, box, element_strides;
 };
 
+/// The trusted kernel that results are compared with.
+struct ReferenceForm {
+  bool own_source = false;  ///< false: it stands in the kernel's source, which is compiled with a config's macros then
+  std::string source_text, source_name;
+  std::vector<std::string> include_dirs;
+  TextTemplate entry;
+  bool is_template = false;
+  std::vector<OptionForm> options;
+  LaunchExpressions launch;
+  std::vector<int> args;  ///< indices of the form's args, in the order of the reference's parameters
+  std::string pattern;    ///< canonical JSON, as the author wrote it, without the source
+};
+
 /// The kernel itself, or one of its variants: everything parsed, names bound to slots.
 struct Model::Form {
   std::string name;  ///< "" for the kernel itself
@@ -69,6 +82,7 @@ struct Model::Form {
   LaunchExpressions launch;
   std::vector<ArgForm> args;
   std::vector<DefaultForm> defaults;
+  std::optional<ReferenceForm> reference;
   std::vector<std::pair<std::string, int>> macros;      ///< name and slot, sorted by name
   std::map<int, std::string> needs_number, needs_type;  ///< problem values by slot, and what needs that kind of them
   std::string launch_pattern, space_definition;         ///< canonical JSON, as the author wrote it

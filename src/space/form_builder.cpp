@@ -80,7 +80,7 @@ std::string FormBuilder::refuse(int slot, unsigned allowed) const {
     return std::string("is ") + (facts.param ? "a param" : "a derived value") + "; only problem values" +
            ((allowed & kDevice) != 0 ? " and device.* " : " ") + "can be used here";
   if ((allowed & kNoConfig) != 0 && facts.config)
-    return "depends on the config; what callers give and check has one size for all configs";
+    return "depends on the config; what callers give and check is one for all configs";
   if ((allowed & kNoCoarse) != 0 && facts.coarse)
     return std::string(facts.derived ? "is derived from a problem value that has" : "has") +
            " a bucket or `ignore`, so one build must serve many of its values; pass it as a scalar argument";
@@ -143,28 +143,31 @@ std::shared_ptr<Model::Form> FormBuilder::build() {
   form_->args = build_args(*this);
   read_defaults();
   read_source();
+  read_reference();
   form_->launch_pattern = launch_pattern_json(definition_);
   form_->space_definition = space_definition_json(definition_);
   return form_;
 }
 
+/// The text of a source; `name` becomes its path, or `NAME.cu` for one that is given as text.
+std::string FormBuilder::load_source(const std::string& file, const std::string& text, std::string& name) const {
+  if (file.empty() == text.empty())
+    fail(text.empty() ? "the source is missing: give a file or a text"
+                      : "source_file and source_text are both given; keep one");
+  name = definition_.name + ".cu";
+  if (file.empty()) return text;
+  name = absolute(definition_.base_directory, file);
+  Result<std::string> read = read_file(name);
+  if (!read) fail("the source can't be read: " + read.error(), file);
+  if (read->empty()) fail("the source file is empty", file);
+  return std::move(*read);
+}
+
 void FormBuilder::read_source() {
-  const bool from_file = !definition_.source_file.empty();
-  if (from_file == !definition_.source_text.empty())
-    fail(from_file ? "source_file and source_text are both given; keep one"
-                   : "the source is missing: give a file or a text");
-  if (from_file) {
-    form_->source_name = absolute(definition_.base_directory, definition_.source_file);
-    Result<std::string> text = read_file(form_->source_name);
-    if (!text) fail("the source can't be read: " + text.error(), definition_.source_file);
-    if (text->empty()) fail("the source file is empty", definition_.source_file);
-    form_->source_text = std::move(*text);
-    // What lies beside the source is found as a C++ compiler would find it.
+  form_->source_text = load_source(definition_.source_file, definition_.source_text, form_->source_name);
+  // What lies beside the source is found as a C++ compiler would find it.
+  if (!definition_.source_file.empty())
     form_->include_dirs.push_back(std::filesystem::path(form_->source_name).parent_path().string());
-  } else {
-    form_->source_text = definition_.source_text;
-    form_->source_name = definition_.name + ".cu";
-  }
   read_header_texts();
   for (const std::string& directory : definition_.include) {
     const std::string path = without_slash(absolute(definition_.base_directory, directory));
@@ -288,14 +291,15 @@ void FormBuilder::read_derived() {
   for (size_t i = 0; i < parsed.size(); ++i) place(i);
 }
 
-int FormBuilder::brace(const std::string& name, int column, const std::string& text, const char* where) {
+int FormBuilder::brace(const std::string& name, int column, const std::string& text, const char* where,
+                       unsigned allowed) {
   const int slot = symbols_.find(name);
-  std::string reason = slot < 0 ? "unknown" : refuse(slot, kProblem | kParams | kNoCoarse);
+  std::string reason = slot < 0 ? "unknown" : refuse(slot, allowed);
   if (reason.empty()) return slot;
   if (reason == "unknown") {
     std::vector<std::string> known;
     for (int i = 0; i < symbols_.size(); ++i)
-      if (refuse(i, kProblem | kParams | kNoCoarse).empty()) known.push_back(symbols_.name(i));
+      if (refuse(i, allowed).empty()) known.push_back(symbols_.name(i));
     fail(std::string(where) + ": '" + name + "' is no param, derived or problem value" + did_you_mean(name, known),
          text, column);
   }
@@ -303,27 +307,37 @@ int FormBuilder::brace(const std::string& name, int column, const std::string& t
   fail(std::string(where) + ": '" + name + "' " + reason, text, column);
 }
 
-void FormBuilder::read_entry_and_options() {
-  const std::string& entry = definition_.entry;
+TextTemplate FormBuilder::parse_entry(const std::string& entry, unsigned allowed, bool& is_template) {
   if (entry.empty()) fail("the entry is missing: `k` for an extern \"C\" kernel, `k<{BLOCK}>` for a template");
   if (entry.find_first_of("\n\r;\"") != std::string::npos) fail("the entry must be one name expression", entry, 1);
   const size_t colons = entry.rfind("::", 0) == 0 ? 2 : 0;
   if (!is_identifier(entry.substr(colons, 1))) fail("the entry must begin with the kernel's name", entry, 1);
-  form_->entry = TextTemplate::parse(
-      entry, [&](const std::string& name, int column) { return brace(name, column, entry, "entry"); });
-  form_->is_template = entry.find('<') != std::string::npos || entry.find("::") != std::string::npos;
-  if (!form_->is_template && !is_identifier(entry))
+  TextTemplate parsed = TextTemplate::parse(
+      entry, [&](const std::string& name, int column) { return brace(name, column, entry, "entry", allowed); });
+  is_template = entry.find('<') != std::string::npos || entry.find("::") != std::string::npos;
+  if (!is_template && !is_identifier(entry))
     fail("a plain entry is the name of an extern \"C\" kernel; a template needs < >", entry, 1);
+  return parsed;
+}
 
-  for (const CompileOption& given : definition_.options) {
+std::vector<OptionForm> FormBuilder::parse_options(const std::vector<CompileOption>& list, unsigned allowed) {
+  std::vector<OptionForm> options;
+  for (const CompileOption& given : list) {
     const std::string& text = given.option;
     if (const std::string why = why_refused(text); !why.empty()) fail("options: " + why, text, 1);
     OptionForm option;
     option.option = TextTemplate::parse(
-        text, [&](const std::string& name, int column) { return brace(name, column, text, "options"); });
-    if (!given.when.empty()) option.when = parse("when of an option", given.when, kAnyConfig | kNoCoarse);
-    form_->options.push_back(std::move(option));
+        text, [&](const std::string& name, int column) { return brace(name, column, text, "options", allowed); });
+    if (!given.when.empty()) option.when = parse("when of an option", given.when, allowed | kDevice);
+    options.push_back(std::move(option));
   }
+  return options;
+}
+
+void FormBuilder::read_entry_and_options() {
+  constexpr unsigned kAllowed = kProblem | kParams | kNoCoarse;
+  form_->entry = parse_entry(definition_.entry, kAllowed, form_->is_template);
+  form_->options = parse_options(definition_.options, kAllowed);
   form_->arch = definition_.arch;
   if (!form_->arch.empty()) {
     const std::string digits = form_->arch.rfind("sm_", 0) == 0 ? form_->arch.substr(3) : "";
@@ -353,23 +367,27 @@ void FormBuilder::read_macros() {
   std::sort(form_->macros.begin(), form_->macros.end());
 }
 
-void FormBuilder::read_launch() {
-  const LaunchGeometry& launch = definition_.launch;
+LaunchExpressions FormBuilder::parse_launch(const LaunchGeometry& launch, unsigned allowed) {
   const auto list = [&](const std::vector<std::string>& texts, const char* what) {
     if (texts.size() > 3) fail(std::string("launch.") + what + " has more than three dimensions");
     std::vector<Expression> parsed;
-    for (const std::string& text : texts)
-      parsed.push_back(parse(std::string("launch.") + what, text, kAnyConfig | kKernel));
+    for (const std::string& text : texts) parsed.push_back(parse(std::string("launch.") + what, text, allowed));
     return parsed;
   };
   if (launch.grid.empty() || launch.block.empty()) fail("launch needs grid and block, each of one to three dimensions");
-  form_->launch.grid = list(launch.grid, "grid");
-  form_->launch.block = list(launch.block, "block");
-  form_->launch.cluster = list(launch.cluster, "cluster");
-  form_->launch.shared_bytes =
-      parse("launch.shared_bytes", launch.shared_bytes.empty() ? "0" : launch.shared_bytes, kAnyConfig);
-  form_->launch.cooperative = launch.cooperative;
-  form_->launch.programmatic_dependent = launch.programmatic_dependent;
+  LaunchExpressions parsed;
+  parsed.grid = list(launch.grid, "grid");
+  parsed.block = list(launch.block, "block");
+  parsed.cluster = list(launch.cluster, "cluster");
+  parsed.shared_bytes = parse("launch.shared_bytes", launch.shared_bytes.empty() ? "0" : launch.shared_bytes,
+                              allowed & ~static_cast<unsigned>(kKernel));
+  parsed.cooperative = launch.cooperative;
+  parsed.programmatic_dependent = launch.programmatic_dependent;
+  return parsed;
+}
+
+void FormBuilder::read_launch() {
+  form_->launch = parse_launch(definition_.launch, kAnyConfig | kKernel);
   for (const auto* part : {&form_->launch.block, &form_->launch.cluster})
     for (const Expression& expression : *part)
       for (const int slot : expression.slots())

@@ -53,12 +53,18 @@ class FormBuilder {
   void read_configs();
   void read_derived();
   void read_entry_and_options();
+  TextTemplate parse_entry(const std::string& entry, unsigned allowed, bool& is_template);
+  std::vector<OptionForm> parse_options(const std::vector<CompileOption>& given, unsigned allowed);
+  LaunchExpressions parse_launch(const LaunchGeometry& launch, unsigned allowed);
+  std::string load_source(const std::string& file, const std::string& text, std::string& name) const;
+  void read_reference();
+  std::vector<int> reference_args(const Reference& reference) const;
   void read_macros();
   void read_launch();
   void read_defaults();
   void check_constant_default(const DefaultForm& rule);
   Expression default_value(const ParamForm& param, const std::string& rule, const std::string& text);
-  int brace(const std::string& name, int column, const std::string& text, const char* where);
+  int brace(const std::string& name, int column, const std::string& text, const char* where, unsigned allowed);
 
   const KernelDefinition& definition_;
   Symbols& symbols_;
@@ -79,6 +85,7 @@ std::string why_refused(const std::string& option);
 
 /// The patterns that keys and studies hold, as canonical JSON. In patterns.cpp.
 std::string launch_pattern_json(const KernelDefinition& definition);
+std::string reference_pattern_json(const Reference& reference);
 std::string space_definition_json(const KernelDefinition& definition);
 
 }  // namespace jitune::space

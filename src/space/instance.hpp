@@ -108,6 +108,24 @@ class Instance {
   /// `facts` are needed only where a count of scratch depends on kernel.*.
   Result<std::vector<ArgSpec>> args(const Config& config, const KernelFacts& facts = {}) const;
 
+  /// The definition's trusted kernel for this problem, ready to be compiled and launched.
+  struct ReferenceSpec {
+    BuildSpec build;
+    Geometry geometry;
+    std::vector<int> args;  ///< which of args() are its parameters, in its order
+  };
+  bool has_reference() const;
+  /// `config`: one whose macros let the kernel's source compile, where the reference stands in it. Fails where its
+  /// launch is not possible on this device.
+  Result<ReferenceSpec> reference(const Config& config) const;
+  /// What its outputs depend on beside the problem, for keys.
+  struct ReferencePattern {
+    std::string source_text;
+    std::vector<std::string> include_dirs;
+    std::string pattern;  ///< canonical JSON of entry, options, launch and args, as the author wrote them
+  };
+  ReferencePattern reference_pattern() const;
+
   /// The parts of the build that do not depend on a config, for the tuning key.
   struct BuildPattern {
     std::string source_text;

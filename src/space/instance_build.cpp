@@ -39,25 +39,19 @@ void set_kernel_cells(const KernelFacts& facts, const Symbols& symbols, std::vec
   set("kernel.max_blocks_per_sm", facts.max_blocks_per_sm > 0, facts.max_blocks_per_sm);
 }
 
-Result<Geometry> Instance::geometry(const Config& config, const KernelFacts& facts) const {
-  Result<std::vector<Cell>> cells = state_->cells(config);
-  if (!cells) return cells.failure();
-  set_kernel_cells(facts, state_->symbols, *cells);
-  const LaunchExpressions& launch = state_->form->launch;
-  const std::vector<bool> nothing_later(cells->size(), false);
-  for (const Check& check : launch_checks(launch, state_->device, nothing_later)) {
-    const Verdict verdict = check.run(*cells);
-    if (verdict.status != EvalStatus::ok || !verdict.passed)
-      return Failure{"kernel '" + state_->model->name() + "': " + describe(check, verdict) + " rejects " +
-                     short_text(config) + " for " + short_text(state_->problem)};
+Result<Geometry> geometry_of(const LaunchExpressions& launch, std::vector<Cell>& cells, const DeviceInfo& device) {
+  const std::vector<bool> nothing_later(cells.size(), false);
+  for (const Check& check : launch_checks(launch, device, nothing_later)) {
+    const Verdict verdict = check.run(cells);
+    if (verdict.status != EvalStatus::ok || !verdict.passed) return Failure{describe(check, verdict)};
   }
-  const auto grid = dimensions("grid", launch.grid, *cells, 1);
+  const auto grid = dimensions("grid", launch.grid, cells, 1);
   if (!grid) return grid.failure();
-  const auto block = dimensions("block", launch.block, *cells, 1);
+  const auto block = dimensions("block", launch.block, cells, 1);
   if (!block) return block.failure();
-  const auto cluster = dimensions("cluster", launch.cluster, *cells, launch.cluster.empty() ? 0 : 1);
+  const auto cluster = dimensions("cluster", launch.cluster, cells, launch.cluster.empty() ? 0 : 1);
   if (!cluster) return cluster.failure();
-  const Result<int64_t> shared = number("shared_bytes", launch.shared_bytes, *cells);
+  const Result<int64_t> shared = number("shared_bytes", launch.shared_bytes, cells);
   if (!shared) return shared.failure();
   Geometry geometry;
   geometry.grid = narrow(*grid);
@@ -66,6 +60,19 @@ Result<Geometry> Instance::geometry(const Config& config, const KernelFacts& fac
   geometry.shared_bytes = static_cast<uint32_t>(*shared);
   geometry.cooperative = launch.cooperative;
   geometry.programmatic_dependent = launch.programmatic_dependent;
+  return geometry;
+}
+
+Result<Geometry> Instance::geometry(const Config& config, const KernelFacts& facts) const {
+  Result<std::vector<Cell>> cells = state_->cells(config);
+  if (!cells) return cells.failure();
+  set_kernel_cells(facts, state_->symbols, *cells);
+  const LaunchExpressions& launch = state_->form->launch;
+  Result<Geometry> found = geometry_of(launch, *cells, state_->device);
+  if (!found)
+    return Failure{"kernel '" + state_->model->name() + "': " + found.error() + " rejects " + short_text(config) +
+                   " for " + short_text(state_->problem)};
+  const Geometry& geometry = *found;
   if (launch.cooperative && facts.max_blocks_per_sm > 0) {
     const uint64_t blocks = uint64_t{geometry.grid[0]} * geometry.grid[1] * geometry.grid[2];
     const uint64_t resident =

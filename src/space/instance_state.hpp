@@ -31,6 +31,9 @@ struct Instance::State {
 /// The number that `expression` has, or a failure with `what` and the text.
 Result<int64_t> number(const std::string& what, const Expression& expression, const std::vector<Cell>& cells);
 
+/// The numbers of a launch whose expressions are known; the failure names the limit that rejects it.
+Result<Geometry> geometry_of(const LaunchExpressions& launch, std::vector<Cell>& cells, const DeviceInfo& device);
+
 /// Writes kernel.* as far as it is known.
 void set_kernel_cells(const KernelFacts& facts, const Symbols& symbols, std::vector<Cell>& cells);
 

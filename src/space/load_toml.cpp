@@ -160,6 +160,22 @@ std::vector<Variant> read_variants(TomlReader& reader, const toml::node& node) {
   return variants;
 }
 
+Reference read_reference(TomlReader& reader, const toml::node& node) {
+  const toml::table& table = reader.table(node, "reference");
+  reader.check_keys(table, "a reference",
+                    {"entry", "source", "source_text", "options", "grid", "block", "shared_bytes", "args"});
+  Reference out;
+  if (const auto* at = table.get("entry")) out.entry = reader.text(*at, "reference.entry");
+  if (const auto* at = table.get("source")) out.source_file = reader.text(*at, "reference.source");
+  if (const auto* at = table.get("source_text")) out.source_text = reader.text(*at, "reference.source_text");
+  if (const auto* at = table.get("options")) out.options = read_options(reader, *at);
+  if (const auto* at = table.get("grid")) out.grid = reader.expressions(*at, "reference.grid");
+  if (const auto* at = table.get("block")) out.block = reader.expressions(*at, "reference.block");
+  if (const auto* at = table.get("shared_bytes")) out.shared_bytes = reader.expression(*at, "reference.shared_bytes");
+  if (const auto* at = table.get("args")) out.args = reader.texts(*at, "reference.args");
+  return out;
+}
+
 /// Sets what a kernel's table or the top level of a file says of the things that may be shared.
 void read_shared(TomlReader& reader, const toml::table& table, KernelDefinition& out) {
   if (const auto* at = table.get("source")) {
@@ -196,6 +212,7 @@ KernelDefinition read_kernel(TomlReader& reader, const toml::table& table, Kerne
   if (const auto* at = table.get("args")) out.args = read_args(reader, *at);
   if (const auto* at = table.get("defaults")) out.defaults = read_defaults(reader, *at);
   if (const auto* at = table.get("variants")) out.variants = read_variants(reader, *at);
+  if (const auto* at = table.get("reference")) out.reference = read_reference(reader, *at);
   return out;
 }
 
@@ -217,7 +234,7 @@ std::vector<KernelDefinition> read_file(TomlReader& reader, const toml::table& r
   KernelDefinition shared;
   shared.base_directory = std::filesystem::absolute(reader.path()).parent_path().string();
   const std::vector<std::string> kernel_keys =
-      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants"});
+      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants", "reference"});
   std::vector<KernelDefinition> definitions;
   const auto* kernels = root.get("kernel");
   if (kernels == nullptr) {

@@ -19,6 +19,11 @@ namespace {
 KernelDefinition merge(const KernelDefinition& base, const Variant& variant) {
   KernelDefinition merged = base;
   if (variant.source_file || variant.source_text) {
+    // A reference that stands in the kernel's source stays there.
+    if (merged.reference && merged.reference->source_file.empty() && merged.reference->source_text.empty()) {
+      merged.reference->source_file = base.source_file;
+      merged.reference->source_text = base.source_text;
+    }
     merged.source_file = variant.source_file.value_or("");
     merged.source_text = variant.source_text.value_or("");
   }
@@ -47,13 +52,27 @@ void replace_second_names(std::vector<Param>& params) {
     for (Value& value : param.values) value = canonical_word(value);
 }
 
-void check_kernel_name(const std::string& name) {
-  const bool printable = std::none_of(name.begin(), name.end(), [](char c) {
+bool is_printable(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](char c) {
     return std::iscntrl(static_cast<unsigned char>(c)) != 0 || std::isspace(static_cast<unsigned char>(c)) != 0;
   });
-  if (name.empty() || !printable || name.size() > 200)
+}
+
+void check_kernel_name(const std::string& name) {
+  if (name.empty() || !is_printable(name) || name.size() > 200)
     FormBuilder::fail("a kernel needs a name of 1 to 200 characters without spaces: it stands in keys and messages",
                       name);
+}
+
+void check_host_reference(const KernelDefinition& definition) {
+  if (!definition.host_reference) return;
+  if (definition.reference) FormBuilder::fail("reference and host_reference are both given; keep one");
+  const std::string& version = definition.host_reference->version;
+  if (version.empty() || version.size() > 100 || !is_printable(version))
+    FormBuilder::fail(
+        "host_reference needs a version of 1 to 100 characters: it is part of the key, so that winners are verified "
+        "again when the function changes",
+        version);
 }
 
 void check_problem(const std::vector<ProblemValue>& problem) {
@@ -80,6 +99,7 @@ std::shared_ptr<const Model> Model::make(KernelDefinition definition) {
   try {
     check_kernel_name(own.name);
     check_problem(own.problem);
+    check_host_reference(own);
     replace_second_names(own.params);
     for (auto& config : own.configs)
       for (auto& [name, value] : config) value = canonical_word(value);

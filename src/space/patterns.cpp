@@ -88,6 +88,17 @@ std::string launch_pattern_json(const KernelDefinition& definition) {
                                   {"programmatic_dependent", launch.programmatic_dependent}}}});
 }
 
+std::string reference_pattern_json(const Reference& reference) {
+  Json options = Json::array();
+  for (const CompileOption& option : reference.options) options.push_back({option.option, option.when});
+  return jitune::canonical(Json{{"entry", reference.entry},
+                                {"options", options},
+                                {"grid", reference.grid},
+                                {"block", reference.block},
+                                {"shared_bytes", reference.shared_bytes},
+                                {"args", reference.args}});
+}
+
 std::string space_definition_json(const KernelDefinition& definition) {
   Json json{{"require", definition.require}};
   if (!definition.configs.empty()) {

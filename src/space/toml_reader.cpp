@@ -26,7 +26,7 @@ constexpr Reason kReasons[] = {
     {"tune_at", "representatives of a bucket are to come; a bucket is tuned at the problem that is launched first"},
     {"generator", kCallable},
     {"checker", kCallable},
-    {"reference", kCallable},
+    {"host_reference", kCallable},
     {"perf_model", kCallable},
     {"restrictions", "constraints are called `require`"},
     {"constraints", "constraints are called `require`"},

@@ -64,10 +64,12 @@ Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point d
   device_lock_ = std::move(*lock);
   setup_ = setup;
   reference_.reset();
+  host_outputs_.reset();
   ready_ = false;
   usable_ = true;
   device_lost_ = false;
   sort_wrong_results_ = false;
+  method_pinned_ = false;
   setup_error_.clear();
   const pool::Reply reply = pool_->call(measure::to_json(setup_), kSetupLimit);
   if (reply.outcome != pool::Outcome::ok) {
@@ -102,6 +104,13 @@ bool Measurer::ensure_ready() {
     return false;
   }
   ready_ = true;
+  if (host_outputs_) {
+    auto sent = send_host_outputs();
+    if (sent) return true;
+    usable_ = false;
+    setup_error_ = "the host's reference could not be given to a fresh worker: " + sent.error();
+    return false;
+  }
   if (!reference_) return true;
   measure::TrialRequest request;
   request.candidate = *reference_;
@@ -109,7 +118,7 @@ bool Measurer::ensure_ready() {
   const auto again = run(request, kReferenceLimit);
   if (again.status == measure::TrialStatus::ok) return true;
   usable_ = false;
-  setup_error_ = "the reference config ran before but failed on a fresh worker: " + again.error;
+  setup_error_ = "the reference ran before but failed on a fresh worker: " + again.error;
   return false;
 }
 
@@ -154,20 +163,62 @@ measure::TrialReply Measurer::set_reference(const measure::Candidate& candidate,
   request.reference = true;
   auto reply = run(request, limit);
   if (reply.status == measure::TrialStatus::ok) reference_ = candidate;
-  if (!reply.samples_us.empty()) pin_method(reply);
+  if (!reply.samples_us.empty() && candidate.order.empty()) pin_method(reply);
   return reply;
+}
+
+Result<void> Measurer::move_data(const measure::HostDataRequest& request) {
+  const pool::Reply reply = pool_->call(measure::to_json(request), kSetupLimit);
+  if (reply.outcome != pool::Outcome::ok) {
+    ready_ = false;
+    usable_ = pool_->restart() && usable_;
+    return Failure{reply.detail};
+  }
+  auto answer = measure::host_data_reply_from_json(reply.message);
+  if (!answer) return answer.failure();
+  if (answer->context_lost) {
+    ready_ = false;
+    usable_ = pool_->restart() && usable_;
+  }
+  if (!answer->ok) return Failure{answer->error};
+  return {};
+}
+
+Result<void> Measurer::read_inputs(const SharedMemory& memory, const std::vector<int64_t>& offsets) {
+  if (!ensure_ready()) return Failure{setup_error_};
+  return move_data({measure::HostDataRequest::What::inputs, memory.name(), offsets, 0, 0});
+}
+
+Result<void> Measurer::send_host_outputs() {
+  using What = measure::HostDataRequest::What;
+  const HostOutputs& outputs = *host_outputs_;
+  if (auto sent = move_data({What::outputs, outputs.first.name(), outputs.offsets, 0, 0}); !sent) return sent;
+  if (!outputs.second) return {};
+  return move_data(
+      {What::outputs_again, outputs.second->name(), outputs.offsets, outputs.first_poison, outputs.second_poison});
+}
+
+Result<void> Measurer::set_reference(std::shared_ptr<const HostOutputs> outputs) {
+  reference_.reset();
+  host_outputs_.reset();
+  if (!ensure_ready()) return Failure{setup_error_};
+  host_outputs_ = std::move(outputs);
+  return send_host_outputs();
 }
 
 /// A fresh worker must go on as the first one began, or its times would not be comparable.
 void Measurer::pin_method(const measure::TrialReply& reply) {
   setup_.policy.method = reply.method;
   setup_.launches = reply.launches;
+  method_pinned_ = true;
 }
 
 measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
                                     std::chrono::milliseconds limit) {
   if (!ensure_ready()) return not_run(setup_error_);
-  return run({candidate, false, sort_wrong_results_, bound_us, std::move(margins)}, limit);
+  auto reply = run({candidate, false, sort_wrong_results_, bound_us, std::move(margins)}, limit);
+  if (!method_pinned_ && !reply.samples_us.empty()) pin_method(reply);
+  return reply;
 }
 
 measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidates, std::chrono::milliseconds limit) {
@@ -212,6 +263,7 @@ void Measurer::end() {
   if (!options_.keep_worker) (void)pool_->restart();
   ready_ = false;
   reference_.reset();
+  host_outputs_.reset();
   setup_ = {};
   device_lock_.reset();
   study_lock_.unlock();

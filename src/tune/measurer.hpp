@@ -8,6 +8,7 @@
 #include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/log.hpp"
+#include "base/shared_memory.hpp"
 #include "measure/protocol.hpp"
 #include "pool/pool.hpp"
 
@@ -38,8 +39,21 @@ class Measurer {
   };
   Begun begin(const measure::Setup& setup, Clock::time_point deadline);
 
-  /// Runs a candidate and, if it is good, makes its outputs what later ones are compared with.
+  /// Runs a candidate and, if it is good, makes its outputs what later ones are compared with. One with an `order` is a
+  /// reference kernel, no config: it does not decide how samples are taken.
   measure::TrialReply set_reference(const measure::Candidate& candidate, std::chrono::milliseconds limit);
+
+  /// Copies what configs read into shared memory of ours: `offsets` by arg, -1 for none.
+  Result<void> read_inputs(const SharedMemory& memory, const std::vector<int64_t>& offsets);
+
+  /// Outputs that this process computed are what later ones are compared with. Kept for fresh workers.
+  struct HostOutputs {
+    SharedMemory first;
+    std::optional<SharedMemory> second;  ///< over another poison, where elements were left unwritten
+    std::vector<int64_t> offsets;        ///< by arg, in both; -1: no output
+    uint32_t first_poison = 0, second_poison = 0;
+  };
+  Result<void> set_reference(std::shared_ptr<const HostOutputs> outputs);
 
   /// `margins`: how far behind `bound_us` it may be after sample 1, 2, ...; empty: it is sampled to the end.
   measure::TrialReply trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
@@ -63,6 +77,8 @@ class Measurer {
 
  private:
   bool ensure_ready();
+  Result<void> move_data(const measure::HostDataRequest& request);
+  Result<void> send_host_outputs();
   void pin_method(const measure::TrialReply& reply);
   measure::TrialReply run(const measure::TrialRequest& request, std::chrono::milliseconds limit);
 
@@ -73,9 +89,11 @@ class Measurer {
   UniqueFd device_lock_;
   measure::Setup setup_;
   std::optional<measure::Candidate> reference_;
+  std::shared_ptr<const HostOutputs> host_outputs_;
   bool ready_ = false;
   bool usable_ = true;
   bool sort_wrong_results_ = false;
+  bool method_pinned_ = false;
   bool device_lost_ = false;
   std::string setup_error_;
 };

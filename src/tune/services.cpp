@@ -149,16 +149,26 @@ int Services::workers_started() const {
 
 Result<key::SourceHash> Services::source_hash(const space::Instance& instance) {
   const auto pattern = instance.build_pattern();
-  // Within one process a definition's text is fixed; the headers it reaches are read once for each text.
-  std::string memo = sha256_hex(pattern.source_text) + pattern.source_directory;
-  for (const auto& dir : pattern.include_dirs) memo += '\n' + dir;
-  for (const auto& header : pattern.header_texts) memo += '\n' + header.name + '\n' + sha256_hex(header.text);
+  return hash_once(pattern.source_text, pattern.source_directory, pattern.include_dirs, pattern.header_texts);
+}
+
+Result<key::SourceHash> Services::reference_hash(const space::Instance& instance) {
+  const auto reference = instance.reference_pattern();
+  return hash_once(reference.source_text, "", reference.include_dirs, instance.build_pattern().header_texts);
+}
+
+/// Within one process a definition's text is fixed; the headers it reaches are read once for each text.
+Result<key::SourceHash> Services::hash_once(const std::string& text, const std::string& directory,
+                                            const std::vector<std::string>& include_dirs,
+                                            const std::vector<HeaderText>& header_texts) {
+  std::string memo = sha256_hex(text) + directory;
+  for (const auto& dir : include_dirs) memo += '\n' + dir;
+  for (const auto& header : header_texts) memo += '\n' + header.name + '\n' + sha256_hex(header.text);
   {
     const std::lock_guard lock(lazy_->mutex);
     if (const auto known = lazy_->sources.find(memo); known != lazy_->sources.end()) return known->second;
   }
-  auto hash =
-      key::hash_source(pattern.source_text, pattern.source_directory, pattern.include_dirs, pattern.header_texts);
+  auto hash = key::hash_source(text, directory, include_dirs, header_texts);
   if (!hash) return hash.failure();
   const std::lock_guard lock(lazy_->mutex);
   return lazy_->sources.emplace(std::move(memo), std::move(*hash)).first->second;
@@ -168,7 +178,15 @@ Result<key::TuningKey> Services::tuning_key(const space::Instance& instance) {
   auto source = source_hash(instance);
   if (!source) return source.failure();
   const auto library = nvrtc();
-  auto key = key::make_tuning_key(instance, *source, library ? library->build : "", options_.policy.text());
+  key::SourceHash reference_source;
+  if (instance.has_reference()) {
+    auto reference = reference_hash(instance);
+    if (!reference) return reference.failure();
+    reference_source = std::move(*reference);
+  }
+  const std::string callables = key::reference_callables(instance, reference_source);
+  auto key =
+      key::make_tuning_key(instance, *source, library ? library->build : "", options_.policy.text(), "{}", callables);
   options_.log->key(instance.model().name(), key.hashed_text);
   return key;
 }

@@ -69,11 +69,17 @@ class Services {
   /// Source hash of the instance's form, remembered as long as the services live.
   Result<key::SourceHash> source_hash(const space::Instance& instance);
 
+  /// That of its reference kernel, if it has one.
+  Result<key::SourceHash> reference_hash(const space::Instance& instance);
+
   /// The tuning key of an instance under this machine's NVRTC and policy ("" as nvrtc when there is none here).
   Result<key::TuningKey> tuning_key(const space::Instance& instance);
 
  private:
   explicit Services(ServiceOptions options);
+  Result<key::SourceHash> hash_once(const std::string& text, const std::string& directory,
+                                    const std::vector<std::string>& include_dirs,
+                                    const std::vector<HeaderText>& header_texts);
   ServiceOptions options_;
   std::unique_ptr<store::Store> store_;
   struct Lazy;

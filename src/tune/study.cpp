@@ -109,6 +109,7 @@ bool Study::prepare() {
   rest_ = std::make_unique<Compiler::Stream>(*compiler_, many);
   compiler_->warm_up(compiler_->width());
   first_->submit(utility_job(instance_.device().arch(), compiler_->nvrtc().build));
+  if (!submit_reference()) return false;
   if (default_config_) {
     auto job = make_job(instance_, *default_config_, source_, compiler_->nvrtc().build);
     if (job)
@@ -177,10 +178,12 @@ Result<measure::Setup> Study::make_setup(const space::Config& config, const Comp
 bool Study::measure_default() {
   // Both are there within one compile deadline of the first request; a retry after a crash may double it.
   const auto patience = Clock::now() + 2 * services_.options().compile_timeout + std::chrono::seconds(60);
-  std::optional<Compiled> utility, standard;
+  std::optional<Compiled> utility, standard, reference;
   while (auto compiled = first_->next(patience)) {
     if (compiled->job.spec.source_name == "jitune_utility.cu")
       utility = std::move(compiled);
+    else if (compiled->job.build.sha256 == reference_build_)
+      reference = std::move(compiled);
     else
       standard = std::move(compiled);
   }
@@ -188,15 +191,9 @@ bool Study::measure_default() {
     return fail("error", "the measuring worker's own kernels could not be compiled: " +
                              (utility ? utility->artifact.log : "no answer from the compile workers"));
   const bool runnable = standard && standard->artifact.status == "ok";
-  space::Config sizes_from;
-  if (default_config_) {
-    sizes_from = *default_config_;
-  } else {
-    auto any = instance_.space().list(1);
-    if (any.empty()) return fail("no_valid_config", "no config satisfies the constraints; " + outcome_.note);
-    sizes_from = any.front();
-  }
-  auto setup = make_setup(sizes_from, *utility);
+  const auto sizes_from = any_config();
+  if (!sizes_from) return fail("no_valid_config", "no config satisfies the constraints; " + outcome_.note);
+  auto setup = make_setup(*sizes_from, *utility);
   if (!setup) return fail("error", setup.error());
 
   const auto started = Clock::now();
@@ -206,10 +203,13 @@ bool Study::measure_default() {
   outcome_.costs.wait_ms += ms_since(started);
   if (!begun.ok) return fail(begun.out_of_memory ? "out_of_memory" : "error", begun.error);
   measuring_ = true;
+  if (!run_reference(std::move(reference)) || !run_host_reference()) return false;
   if (standard) handle(std::move(*standard));
   if (!runnable && default_config_)
     services_.log().warning("default_fails", instance_.model().name(),
-                            "the default config does not compile; the first config that runs is the reference",
+                            trusted_reference_
+                                ? "the default config does not compile"
+                                : "the default config does not compile; the first config that runs is the reference",
                             request_.key.sha256);
   return true;
 }

@@ -27,7 +27,8 @@ class Study {
   /// Starts workers, writes the study's row, submits what is needed first. False: the study can't be done.
   bool prepare();
 
-  /// Sets the measuring worker up and runs the default config as the reference. False: the study can't go on.
+  /// Sets the measuring worker up, runs the reference, if the definition names one, and the default config, which is
+  /// the reference otherwise. False: the study can't go on.
   bool measure_default();
 
   /// Asks the search for configs, compiles them side by side and measures each as soon as it is there, until the space
@@ -58,6 +59,11 @@ class Study {
   Result<measure::Setup> make_setup(const space::Config& config, const Compiled& utility) const;
   Result<measure::Candidate> make_candidate(const Compiled& compiled);
   Result<std::vector<space::ArgSpec>> args_of(const space::Config& config, const space::KernelFacts& facts) const;
+  std::optional<space::Config> any_config() const;
+  bool submit_reference();
+  bool run_reference(std::optional<Compiled> compiled);
+  bool run_host_reference();
+  void note_wrong_default(const std::string& error);
   void read_history();
   Result<void> prepare_search();
   /// `drift`: how much slower the GPU was at that trial than when the study began.
@@ -103,6 +109,10 @@ class Study {
   std::vector<Good> good_;
   std::optional<size_t> default_good_;  // index in good_
   bool has_reference_ = false;
+  // A reference that the definition names (references.cpp).
+  std::optional<space::Instance::ReferenceSpec> reference_;
+  std::string reference_build_;     // its build key
+  bool trusted_reference_ = false;  // has_reference_, and it is the definition's
   double best_us_ = 0;
   double default_us_ = 0;
   std::string best_config_;

@@ -70,7 +70,7 @@ void Study::note_group(const space::Config& config, const measure::TrialReply& r
 
 /// Without a default config that runs nobody knows who is right: who disagrees is told.
 void Study::report_disagreement() {
-  if (default_good_ || groups_.size() < 2 || groups_.count(0) == 0) return;
+  if (default_good_ || trusted_reference_ || groups_.size() < 2 || groups_.count(0) == 0) return;
   std::string text = "the results disagree and there is no reference to trust: " + std::to_string(groups_[0].configs) +
                      " as " + groups_[0].example + " (taken as the reference)";
   for (const auto& [number, group] : groups_)

@@ -157,6 +157,7 @@ void Study::note_reply(Compiled compiled, measure::Candidate candidate, const me
   if (status == TrialStatus::ok || status == TrialStatus::early_stopped) early_stop_->note(reply.samples_us);
   note_group(compiled.job.config, reply);
   const bool is_default = default_config_ && compiled.job.config == *default_config_;
+  if (is_default && trusted_reference_ && status == TrialStatus::wrong_result) note_wrong_default(error);
   const double drift = drift_.factor();
   const double us = summary.median_us / drift;  // comparable with the others of this study
   note_seen(compiled.job.config, status, summary);

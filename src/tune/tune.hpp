@@ -43,7 +43,9 @@ struct Request {
   key::TuningKey key;
   std::chrono::milliseconds budget{0};  ///< 0: until the space is used up
   bool force = false;                   ///< tune although a winner is stored, and measure every config again
-  bool resume = false;                  ///< tune although a winner is stored, but only what was not tried yet
+  /// Of a definition whose reference is a function of another program: the default config takes its place.
+  bool default_reference = false;
+  bool resume = false;  ///< tune although a winner is stored, but only what was not tried yet
   uint64_t seed = 1;
   SearchRequest search = {};
   std::vector<measure::DataSource> data;                         ///< by arg, from a caller; empty: fills
@@ -60,7 +62,9 @@ struct Outcome {
   std::string outcome;
   std::string note;  ///< the reason, where there is something to explain
   std::optional<store::WinnerRow>
-      winner;  ///< the answer to launch now, published or (budget, cancelled) the best verified
+      winner;               ///< the answer to launch now, published or (budget, cancelled) the best verified
+  std::string reference;    ///< what results were compared with, where that is not the default config: `kernel naive`
+  double reference_us = 0;  ///< median of a reference kernel's launches; 0: none
   int trials = 0, ok = 0, failed = 0, early_stopped = 0;
   int compilations = 0;  ///< that really went to NVRTC
   double wall_ms = 0;

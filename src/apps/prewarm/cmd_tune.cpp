@@ -50,6 +50,9 @@ std::string problem_report(const Tuned& tuned) {
       text += "  default  " + space::short_text(*fallback) + "   " + time_text(winner.default_us) + "   " +
               ratio_text(winner.default_us, winner.median_us) + " the winner's time\n";
   }
+  if (!outcome.reference.empty())
+    text += "  checked against " + outcome.reference +
+            (outcome.reference_us > 0 ? "   " + time_text(outcome.reference_us) : "") + "\n";
   if (outcome.trials > 0)
     text += "  " + count_text(static_cast<uint64_t>(outcome.trials), "trial") + ": " + std::to_string(outcome.ok) +
             " ok, " + std::to_string(outcome.early_stopped) + " stopped early, " + std::to_string(outcome.failed) +
@@ -92,6 +95,8 @@ Json to_json(const Tuned& tuned) {
               {"failed", outcome.failed},
               {"early_stopped", outcome.early_stopped}}},
             {"compilations", outcome.compilations},
+            {"reference", outcome.reference},
+            {"reference_us", outcome.reference_us > 0 ? Json(outcome.reference_us) : Json()},
             {"wall_ms", outcome.wall_ms},
             {"compile_ms", outcome.compile_ms},
             {"measure_ms", outcome.measure_ms},
@@ -144,6 +149,7 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task, con
   request.budget = session.options().budget;
   request.force = session.options().force;
   request.resume = was_cut_short(services, *key);
+  request.default_reference = session.options().default_reference;
   request.seed = session.options().seed;
   const Options& options = session.options();
   request.search = {options.strategy, options.strategy_command, options.trials, options.improvement / 100,

@@ -235,6 +235,9 @@ void add_tune(CLI::App& app, Options& options) {
                   "Sample every config for so long, 125ms for instance (default: 3 to 7 samples, early stop)");
   shared.app->add_flag("--skip-check", options.skip_check,
                        "Do not compare outputs; recorded with the result, which checked tuning does not use");
+  shared.app->add_flag("--default-reference", options.default_reference,
+                       "Check against the default config where the reference is a function of the program that "
+                       "launches the kernel");
   shared.tools();
   shared.json();
 }

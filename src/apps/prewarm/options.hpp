@@ -55,6 +55,7 @@ struct Options {
   std::optional<bool> hot_l2;  ///< nothing: the environment's, else cold
   std::string method;          ///< of measuring: auto, stream, graph; "": the environment's, else auto
   bool skip_check = false;
+  bool default_reference = false;           ///< tune: in place of a reference that is a function of another program
   std::chrono::milliseconds fixed_time{0};  ///< 0: few samples, early stop
 
   std::string strategy = "auto";

@@ -43,10 +43,16 @@ Result<key::TuningKey> key_as_of(const space::Instance& instance, const key::Tun
   const auto source =
       key::hash_source(pattern.source_text, pattern.source_directory, pattern.include_dirs, pattern.header_texts);
   if (!source) return source.failure();
-  key::TuningKey key = key::make_tuning_key(instance, *source, other.nvrtc, other.policy, other.environment);
-  key.callables = other.callables;
-  key::seal(key);
-  return key;
+  std::string callables = other.callables;
+  if (instance.has_reference()) {
+    const auto reference = instance.reference_pattern();
+    const auto hash = key::hash_source(reference.source_text, "", reference.include_dirs, pattern.header_texts);
+    if (!hash) return hash.failure();
+    callables = key::reference_callables(instance, *hash);
+  } else if (callables.find("\"kernel ") != std::string::npos) {
+    callables = "{}";  // the definition has no reference kernel any more; a host's callable is not in files
+  }
+  return key::make_tuning_key(instance, *source, other.nvrtc, other.policy, other.environment, callables);
 }
 
 std::string field_names(const std::vector<std::string>& differences) {

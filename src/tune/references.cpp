@@ -1,0 +1,101 @@
+// What the results of a study are compared with, where that is not the default config.
+#include <utility>
+
+#include "measure/samples.hpp"
+#include "tune/host_reference.hpp"
+#include "tune/study.hpp"
+
+namespace jitune::tune {
+namespace {
+
+using measure::TrialStatus;
+
+constexpr std::chrono::milliseconds kReferenceRunLimit{60'000};  // of a few launches of a kernel that may be naive
+
+}  // namespace
+
+/// A config whose sizes and macros stand for all: the default one, else the first that is valid.
+std::optional<space::Config> Study::any_config() const {
+  if (default_config_) return default_config_;
+  auto any = instance_.space().list(1);
+  if (any.empty()) return std::nullopt;
+  return std::move(any.front());
+}
+
+/// Compiles the reference kernel beside the default config. False: it can't be, and nothing could be verified.
+bool Study::submit_reference() {
+  const auto& host = instance_.model().definition().host_reference;
+  if (host && !host->function && !request_.default_reference && services_.options().policy.check)
+    return fail("error",
+                "its reference is a function of the program that defined it (host_reference, version " + host->version +
+                    "), which is not here: tune in that program, or say --default-reference to check against the "
+                    "default config instead");
+  if (!instance_.has_reference() || !services_.options().policy.check) return true;
+  const auto config = any_config();
+  if (!config) return true;  // no config at all: said later
+  auto spec = instance_.reference(*config);
+  if (!spec) return fail("error", spec.error());
+  auto source = services_.reference_hash(instance_);
+  if (!source) return fail("error", source.error());
+  CompileJob job;
+  job.kernel = instance_.model().name() + " (reference)";
+  job.spec = spec->build;
+  job.source = std::move(*source);
+  job.build = key::make_build_key(job.source, job.spec, {}, compiler_->nvrtc().build);
+  reference_build_ = job.build.sha256;
+  reference_.emplace(std::move(*spec));
+  first_->submit(std::move(job));
+  return true;
+}
+
+/// Runs the reference kernel, whose outputs all configs are compared with from then on. A reference that does not work
+/// ends the study: who named one to trust would not want another to take its place.
+bool Study::run_reference(std::optional<Compiled> compiled) {
+  if (!reference_) return true;
+  const std::string name = "the reference `" + reference_->build.entry + "`";
+  if (!compiled || compiled->not_run || compiled->artifact.status != "ok")
+    return fail("error", name + " does not compile: " + (compiled ? compiled->artifact.log : "no answer"));
+  auto args = args_of(*any_config(), {1, 0, 0, 1});
+  if (!args) return fail("error", args.error());
+  measure::Candidate candidate{compiled->artifact.cubin, compiled->artifact.lowered_name, reference_->geometry,
+                               std::move(*args), reference_->args};
+  const auto started = Clock::now();
+  const auto reply = measurer_->set_reference(candidate, kReferenceRunLimit);
+  outcome_.measure_ms += ms_since(started);
+  outcome_.costs.load_ms += reply.load_ms;
+  outcome_.costs.check_ms += reply.check_ms;
+  if (reply.status != TrialStatus::ok)
+    return fail("error", name + " failed (" + measure::to_string(reply.status) + "): " + reply.error);
+  has_reference_ = trusted_reference_ = true;
+  outcome_.reference = "kernel " + reference_->build.entry;
+  outcome_.reference_us = measure::summarise(reply.samples_us).median_us;
+  return true;
+}
+
+/// Has the program's own function compute the reference, from the worker's inputs, in shared memory.
+bool Study::run_host_reference() {
+  const auto& host = instance_.model().definition().host_reference;
+  if (!host || !host->function || !services_.options().policy.check) return true;
+  const std::string name = "the reference function (version " + host->version + ")";
+  auto args = args_of(*any_config(), {1, 0, 0, 1});
+  if (!args) return fail("error", args.error());
+  const auto started = Clock::now();
+  auto outputs = compute_on_host(*host, std::move(*args), instance_.problem(), *measurer_);
+  if (!outputs) return fail("error", name + ": " + outputs.error());
+  auto set = measurer_->set_reference(std::move(*outputs));
+  if (!set) return fail("error", name + ": its outputs could not be given to the measuring worker: " + set.error());
+  outcome_.costs.check_ms += ms_since(started);
+  has_reference_ = trusted_reference_ = true;
+  outcome_.reference = "host " + host->version;
+  return true;
+}
+
+/// The author's own choice differs from what he trusts: the others may still be right.
+void Study::note_wrong_default(const std::string& error) {
+  const std::string text =
+      "the default config's result is wrong, by " + outcome_.reference + ", the reference: " + error;
+  services_.log().warning("default_wrong", instance_.model().name(), text, request_.key.sha256);
+  outcome_.note += (outcome_.note.empty() ? "" : "; ") + text;
+}
+
+}  // namespace jitune::tune
