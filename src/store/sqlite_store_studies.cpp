@@ -1,10 +1,12 @@
+#include <algorithm>
+
 #include "store/sqlite_store_run.hpp"
 
 // Leases and studies. What a running study writes is never lost to a file that others keep locked: see write_or_hold.
 namespace jitune::store {
 namespace {
 
-constexpr int kHeldPatienceMs = 200;
+constexpr std::chrono::milliseconds kHeldPatience{200};
 
 Failure lost(Database& database, const Lease& lease, int64_t now) {
   return {"the lease on key " + lease.key_sha256.substr(0, 12) + " is not ours any more (held by " +
@@ -17,7 +19,8 @@ Result<void> SqliteStore::write_or_hold(bool last_chance, std::function<Result<v
   return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
     try {
       // Who has waited for long once does not wait so long again, trial after trial.
-      if (!held_.empty() && !last_chance) database.wait_at_most_ms(kHeldPatienceMs);
+      if (!held_.empty() && !last_chance)
+        database.wait_at_most_ms(static_cast<int>(std::min(kHeldPatience, options_.patience).count()));
       write_held(database);
       return work(database);
     } catch (const SqliteError& error) {

@@ -1,14 +1,19 @@
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sqlite3.h>
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
+#include "forks.hpp"
 #include "samples.hpp"
 #include "store/open.hpp"
+#include "store/schema.hpp"
 #include "support/support.hpp"
 
-// A file system that fails when told: a layer between SQLite and the real one, the default one while a test uses it.
+// A file system that fails or kills its process when told: a layer between SQLite and the real one, the default one
+// while a test uses it.
 
 using namespace jitune;
 using namespace std::chrono_literals;
@@ -19,6 +24,7 @@ struct Plan {
   int writes_left = -1;  ///< the write after these fails, and all that follow; negative: none does
   int code = SQLITE_FULL;
   int failed = 0;
+  int steps_left = -1;  ///< the write, truncation, sync or lock after these is the process's last; negative: none is
 };
 Plan plan;
 
@@ -45,6 +51,11 @@ bool fails() {
   return true;
 }
 
+/// Before each of them.
+void may_die() {
+  if (plan.steps_left >= 0 && plan.steps_left-- == 0) ::raise(SIGKILL);
+}
+
 int shim_open(sqlite3_vfs*, sqlite3_filename name, sqlite3_file* file, int flags, int* out_flags) {
   auto* shim = reinterpret_cast<ShimFile*>(file);
   shim->real = reinterpret_cast<sqlite3_file*>(shim + 1);
@@ -61,12 +72,17 @@ void make_methods() {
     return real_of(f)->pMethods->xRead(real_of(f), b, n, o);
   };
   shim_methods.xWrite = [](sqlite3_file* f, const void* b, int n, sqlite3_int64 o) {
+    may_die();
     return fails() ? plan.code : real_of(f)->pMethods->xWrite(real_of(f), b, n, o);
   };
   shim_methods.xTruncate = [](sqlite3_file* f, sqlite3_int64 n) {
+    may_die();
     return real_of(f)->pMethods->xTruncate(real_of(f), n);
   };
-  shim_methods.xSync = [](sqlite3_file* f, int n) { return real_of(f)->pMethods->xSync(real_of(f), n); };
+  shim_methods.xSync = [](sqlite3_file* f, int n) {
+    may_die();
+    return real_of(f)->pMethods->xSync(real_of(f), n);
+  };
   shim_methods.xFileSize = [](sqlite3_file* f, sqlite3_int64* n) {
     return real_of(f)->pMethods->xFileSize(real_of(f), n);
   };
@@ -86,9 +102,14 @@ void make_methods() {
     return real_of(f)->pMethods->xShmMap(real_of(f), p, s, e, m);
   };
   shim_methods.xShmLock = [](sqlite3_file* f, int o, int n, int g) {
+    may_die();
     return real_of(f)->pMethods->xShmLock(real_of(f), o, n, g);
   };
-  shim_methods.xShmBarrier = [](sqlite3_file* f) { real_of(f)->pMethods->xShmBarrier(real_of(f)); };
+  // Between the two copies that the log's index has of its own head, for one.
+  shim_methods.xShmBarrier = [](sqlite3_file* f) {
+    may_die();
+    real_of(f)->pMethods->xShmBarrier(real_of(f));
+  };
   shim_methods.xShmUnmap = [](sqlite3_file* f, int d) { return real_of(f)->pMethods->xShmUnmap(real_of(f), d); };
   shim_methods.xFetch = [](sqlite3_file* f, sqlite3_int64 o, int n, void** p) {
     return real_of(f)->pMethods->xFetch(real_of(f), o, n, p);
@@ -120,6 +141,25 @@ class FailingFiles {
 std::string integrity(const std::string& path) {
   store::Database database(path, SQLITE_OPEN_READWRITE);
   return database.text("PRAGMA integrity_check") + database.text("PRAGMA foreign_key_check");
+}
+
+/// Runs `work(step)` in processes that die at their first, second, third ... step, from `prepare()` on, until one ends
+/// by itself, and `check()` after each. Returns how many died.
+int die_at_every_step(const std::function<void()>& prepare, const std::function<void(int step)>& work,
+                      const std::function<void()>& check) {
+  FailingFiles failing;
+  for (int step = 0, died = 0;; step += step < 60 ? 1 : 11, ++died) {
+    CAPTURE(step);
+    prepare();
+    const int code = test::wait_for(test::start([&] {
+      work(step);
+      return 0;
+    }));
+    if (code != 0) REQUIRE(code == 128 + SIGKILL);
+    check();
+    if (code == 0) return died;
+    REQUIRE(step < 20'000);
+  }
 }
 
 }  // namespace
@@ -196,4 +236,110 @@ TEST_CASE("for jit-prewarm a full disk is a failure, and works again when there 
   plan = {};
   test::publish(**opened, test::sample_key());
   CHECK((*opened)->find_winner(test::sample_key().sha256)->has_value());
+}
+
+TEST_CASE("killed at any step of a study's writes, a process leaves all or nothing of each") {
+  const auto before = test::sample_key(R"({"M":1})");
+  const auto key = test::sample_key();
+  test::TempDir dir;
+  const std::string path = dir / "j.db";
+  test::publish(*test::open_store(dir / "start.db"), before);
+  int published = 0;
+  const int died = die_at_every_step(
+      [&] {
+        for (const char* suffix : {"-wal", "-shm", ""}) std::filesystem::remove(path + suffix);
+        std::filesystem::copy_file(dir / "start.db", path);
+      },
+      [&](int step) {
+        auto store = test::open_store(path);
+        plan.steps_left = step;
+        test::publish(*store, key);
+        store.reset();
+      },
+      [&] {
+        test::Said said;
+        auto store = test::open_store(path, &said.log);
+        CHECK_FALSE(store->in_memory());
+        CHECK(said.codes.empty());
+        CHECK(integrity(path) == "ok");
+        CHECK(store->find_winner(before.sha256)->has_value());
+        const auto winner = store->find_winner(key.sha256);
+        REQUIRE_OK(winner);
+        if (winner->has_value()) {
+          ++published;
+          CHECK((*winner)->artifact->cubin == test::sample_artifact("").cubin);
+          CHECK(store->trials_of(key.sha256)->size() == 2);
+          CHECK(store->find_study((*winner)->study)->value().end.outcome == "won");
+        } else {
+          test::publish(*store, key);  // nobody holds the key
+        }
+      });
+  CHECK(died > 50);
+  CHECK(published > 0);
+  CHECK(published < died);
+}
+
+TEST_CASE("killed at any step of its making, a database is one or is made anew") {
+  test::TempDir dir;
+  const std::string path = dir / "j.db";
+  const int died = die_at_every_step(
+      [&] {
+        for (const char* suffix : {"-wal", "-shm", "-journal", ""}) std::filesystem::remove(path + suffix);
+      },
+      [&](int step) {
+        plan.steps_left = step;
+        test::open_store(path);
+      },
+      [&] {
+        test::Said said;
+        auto store = test::open_store(path, &said.log);
+        CHECK_FALSE(store->in_memory());
+        CHECK(said.codes.empty());
+        test::publish(*store, test::sample_key());
+        store.reset();
+        CHECK(integrity(path) == "ok");
+      });
+  CHECK(died > 20);
+}
+
+TEST_CASE("killed at any step of a migration, a process leaves the old database or the new one") {
+  test::TempDir dir;
+  const std::string path = dir / "j.db";
+  test::write_version_1(dir / "v1.db");
+  const auto keys = [&] {
+    store::Database database(dir / "v1.db", SQLITE_OPEN_READWRITE);
+    return database.integer("SELECT count(*) FROM winners");
+  }();
+  REQUIRE(keys > 0);
+  int old = 0;
+  const int died = die_at_every_step(
+      [&] {
+        for (const char* suffix : {"-wal", "-shm", "-journal", ".v1.bak", ".v1.bak-journal", ""})
+          std::filesystem::remove(path + suffix);
+        std::filesystem::copy_file(dir / "v1.db", path);
+      },
+      [&](int step) {
+        plan.steps_left = step;
+        test::open_store(path);
+      },
+      [&] {
+        {
+          store::Database database(path, SQLITE_OPEN_READWRITE);
+          old += database.integer("PRAGMA user_version") == 1 ? 1 : 0;
+        }
+        test::Said said;
+        auto store = test::open_store(path, &said.log);
+        CHECK_FALSE(store->in_memory());
+        CHECK(said.codes.empty());
+        CHECK(store->health()->winners == keys);
+        store.reset();
+        CHECK(integrity(path) == "ok");
+        store::Database database(path, SQLITE_OPEN_READWRITE);
+        CHECK(database.integer("PRAGMA user_version") == store::kSchemaVersion);
+        store::Database copy(path + ".v1.bak", SQLITE_OPEN_READWRITE);
+        CHECK(copy.integer("PRAGMA user_version") == 1);
+        CHECK(copy.integer("SELECT count(*) FROM winners") == keys);
+      });
+  CHECK(old > 20);
+  CHECK(old < died);
 }

@@ -1,6 +1,12 @@
 #include "samples.hpp"
 
+#include <sqlite3.h>
+
+#include <filesystem>
+
+#include "base/files.hpp"
 #include "base/hash.hpp"
+#include "store/sqlite.hpp"
 
 namespace jitune::test {
 
@@ -109,6 +115,14 @@ int Said::count(const std::string& code) const {
 void Said::hear(void* self, const Event& event) noexcept {
   static_cast<Said*>(self)->codes.emplace_back(event.code);
   static_cast<Said*>(self)->texts.emplace_back(event.text);
+}
+
+void write_version_1(const std::string& path) {
+  const auto sql = read_file(std::string(JITUNE_SOURCE_DIR) + "/tests/store/golden/v1.sql");
+  REQUIRE_OK(sql);
+  store::Database(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE).execute(sql->c_str());
+  namespace fs = std::filesystem;
+  fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
 }
 
 std::unique_ptr<store::Store> open_store(const std::string& path, Log* log) {

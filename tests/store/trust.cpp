@@ -45,13 +45,6 @@ store::Database raw(const std::string& path) {
   return store::Database(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
 }
 
-/// The database that version 1 left, from its dump.
-void build_version_1(const std::string& path) {
-  const std::string sql = bytes_of(std::string(JITUNE_SOURCE_DIR) + "/tests/store/golden/v1.sql");
-  raw(path).execute(sql.c_str());
-  fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
-}
-
 }  // namespace
 
 TEST_CASE("cubins without the signature of our key are refused with the reason and compiled again") {
@@ -120,7 +113,7 @@ TEST_CASE("a signing key that others may read, that is short or absent is refuse
 TEST_CASE("a database of version 1 is brought up to date, with a copy of the old one beside it") {
   test::TempDir dir;
   const std::string path = dir / "j.db";
-  build_version_1(path);
+  test::write_version_1(path);
   test::Said said;
   auto store = test::open_store(path, &said.log);
   CHECK(said.codes.empty());
@@ -150,7 +143,7 @@ TEST_CASE("a database of version 1 is brought up to date, with a copy of the old
 TEST_CASE("an older database that can't be written is left alone, with the remedy") {
   test::TempDir dir;
   const std::string path = dir / "j.db";
-  build_version_1(path);
+  test::write_version_1(path);
   const std::string before = bytes_of(path);
   store::Store::OpenOptions options;
   options.path = path;
