@@ -121,14 +121,14 @@ Table read_table(const std::string& text, const std::string& path) {
 }
 
 /// Kernel Tuner caches, T4 and KTT results, by the readers of `replay`: every config that was measured.
-Table read_measured(const Json& json, const std::string& path) {
+Table read_measured(const Json& json, const std::string& text, const std::string& path) {
   Table table{"Kernel Tuner", json.value("device_name", ""), {}, {}};
   if (json.contains("results")) table.format = "T4";
   if (json.contains("Results")) {
     table.format = "KTT";
     table.device = json.value("Metadata", Json::object()).value("Device", "");
   }
-  const auto recorded = read_recorded(path);
+  const auto recorded = read_recorded_text(text, path);
   if (!recorded) throw Stop(Exit::usage, recorded.error());
   recorded->visit([&](const space::Config& config, const search::Told& told) {
     if (told.fate == search::Fate::ok) table.rows.push_back({config, told.time_us, base_name(path)});
@@ -144,7 +144,7 @@ Table read_any(const std::string& path) {
   const Json json = Json::parse(*text, nullptr, false);
   if (is_sglang(json)) return read_sglang(json, path);
   if (!json.is_object()) throw Stop(Exit::usage, path + ": not JSON that jitune knows");
-  return read_measured(json, path);
+  return read_measured(json, *text, path);
 }
 
 /// What --map says: `block_size_x=BLOCK`.

@@ -354,10 +354,14 @@ std::string write_replay_csv(const search::RecordedSpace& recorded, const std::s
 Result<search::RecordedSpace> read_recorded(const std::string& path) {
   Result<std::string> text = read_maybe_gzip(path);
   if (!text) return text.failure();
+  return read_recorded_text(*text, path);
+}
+
+Result<search::RecordedSpace> read_recorded_text(const std::string& text, const std::string& path) {
   std::string name = std::filesystem::path(path).filename().string();
   name = name.substr(0, name.find('.'));
   try {
-    Result<Recording> recording = read_text(*text);
+    Result<Recording> recording = read_text(text);
     if (!recording) return Failure{path + ": " + recording.error()};
     Result<search::RecordedSpace> space = make_space(name, std::move(*recording));
     if (!space) return Failure{path + ": " + space.error()};
