@@ -21,6 +21,22 @@ enum class Track : uint8_t {
 /// The word for a track, `lookup` for instance. Never null.
 JITUNE_API const char* to_string(Track track) noexcept;
 
+/// Where candidates run while they are measured.
+enum class Isolation : uint8_t {
+  /// In a process of their own, jitune-worker: whatever a config does, the application goes on.
+  process,
+  /// In the application, in the context and on the thread's behalf that launches. For arguments that mean something in
+  /// one context only: device addresses inside buffers, texture or surface handles. What it risks, for untried code
+  /// runs
+  /// there: an illegal access or a trap of one config destroys the context with all of the application's memory in it;
+  /// a
+  /// kernel that never ends hangs the application, for no deadline can be enforced; memory that a config reaches
+  /// through
+  /// such an address is neither copied, restored nor guarded. The buffers themselves are copied as always. The GPU is
+  /// shared with the application's other streams, which wait, and are waited for, while a study lasts.
+  in_process,
+};
+
 enum class LogLevel : uint8_t { debug, info, warning };
 
 /// Something that a person may want to know.
@@ -77,6 +93,9 @@ struct Options {
 
   /// JITUNE_LOG (off, warn, info, debug, key) decides what stderr gets when there is no hook.
   LogHook log = {};
+
+  /// Read what Isolation::in_process risks before it is chosen. Compiling stays in processes of its own.
+  Isolation isolation = Isolation::process;
 };
 
 }  // namespace jitune

@@ -117,6 +117,10 @@ gpu::Trouble Buffers::load_data(size_t index, const Setup& setup) {
     case DataSource::Kind::shared_memory:
       bad = copy_from_shared_memory(driver_, source.shm_name, data, arg.bytes());
       break;
+    case DataSource::Kind::device:
+      bad = trouble(driver_, "copying the caller's buffer",
+                    driver_.cuMemcpyDtoDAsync(data, source.address, static_cast<size_t>(arg.bytes()), stream_));
+      break;
     case DataSource::Kind::fill:
       if (arg.fill.kind == Fill::Kind::file)
         bad = copy_from_file(driver_, arg.fill.path, data, arg.bytes());

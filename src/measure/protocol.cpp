@@ -46,16 +46,18 @@ Json source_to_json(const DataSource& source) {
   return {{"kind", number(source.kind)},
           {"ipc_handle", wire::to_binary(source.ipc_handle)},
           {"offset", source.offset},
-          {"shm_name", source.shm_name}};
+          {"shm_name", source.shm_name},
+          {"address", static_cast<int64_t>(source.address)}};
 }
 
 Result<DataSource> source_from_json(const Json& json) {
   DataSource source;
-  if (!json.is_object() || !read_enum(json, "kind", DataSource::Kind::shared_memory, source.kind))
+  if (!json.is_object() || !read_enum(json, "kind", DataSource::Kind::device, source.kind))
     return Failure{"a data source of the message is malformed"};
   source.ipc_handle = wire::get_bytes(json, "ipc_handle");
   source.offset = wire::get_int(json, "offset");
   source.shm_name = wire::get_string(json, "shm_name");
+  source.address = static_cast<uint64_t>(wire::get_int(json, "address"));
   if (source.offset < 0) return Failure{"a data source of the message has a negative offset"};
   return source;
 }

@@ -37,11 +37,12 @@ std::optional<Policy::Method> parse_method(std::string_view word) noexcept;
 
 /// Where the worker gets a buffer's contents from.
 struct DataSource {
-  enum class Kind : uint8_t { fill, ipc, shared_memory };
+  enum class Kind : uint8_t { fill, ipc, shared_memory, device };
   Kind kind = Kind::fill;
   std::string ipc_handle;  ///< the 64 bytes of a CUipcMemHandle; the mapping is closed before any candidate runs
   int64_t offset = 0;      ///< of the buffer within the mapped allocation
   std::string shm_name;    ///< for shm_open: `/jitune-...`
+  uint64_t address = 0;    ///< device: an address in the measuring context, only where that is the caller's
 };
 
 /// The first request to a fresh worker: which GPU, which buffers. Candidates may run once it is answered.

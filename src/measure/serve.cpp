@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kContextLost = 70;
 
+}  // namespace
+
 Json answer(Session& session, const Json& request) {
   const std::string op = wire::get_string(request, "op");
   const auto malformed = [](auto reply, const Failure& why) {
@@ -40,8 +42,6 @@ Json answer(Session& session, const Json& request) {
   }
   return {{"op", op}, {"error", "malformed request: the measuring worker knows no op `" + op + "`"}};
 }
-
-}  // namespace
 
 int serve(int in, int out, const std::string& device_uuid) {
   const Json hello{{"hello", "measure"},

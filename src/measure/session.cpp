@@ -9,11 +9,22 @@
 namespace jitune::measure {
 namespace {
 
+/// The application's own context, which must be of this GPU.
+Result<CUcontext> context_of(const gpu::Driver& driver, CUdevice device) {
+  CUcontext context = nullptr;
+  CUdevice current = 0;
+  if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr)
+    return Failure{"no context is current, which measuring in the application's process needs"};
+  if (driver.cuCtxGetDevice(&current) != CUDA_SUCCESS || current != device)
+    return Failure{"the current context is of another GPU"};
+  return context;
+}
+
 constexpr double kUsableShare = 0.9;  // of the GPU's free memory; the rest is headroom for whoever else is there
 
 }  // namespace
 
-Session::Session() = default;
+Session::Session(bool in_process) : in_process_(in_process) {}
 Session::~Session() = default;
 
 void Session::warm_up(const std::string& device_uuid) {
@@ -50,7 +61,11 @@ SetupReply Session::setup(const Setup& request) {
     return failed(
         "the GPU's contexts go through MPS, where a fault of a config would reach every other client: tuning is off; "
         "stop the MPS daemon (echo quit | nvidia-cuda-mps-control) or tune where there is none");
-  const Result<CUcontext> context = gpu::use_primary_context(driver, *device);
+  for (const DataSource& source : request.data)
+    if (source.kind == DataSource::Kind::device && !in_process_)
+      return failed("an address of another process was given as data");
+  const Result<CUcontext> context =
+      in_process_ ? context_of(driver, *device) : gpu::use_primary_context(driver, *device);
   if (!context && (sharing.exclusive || sharing.prohibited))
     return failed(context.error() +
                   (sharing.prohibited ? "; the GPU is in prohibited compute mode (nvidia-smi -c DEFAULT allows it)"

@@ -13,7 +13,8 @@ class Workbench;
 /// Every request blocks until the GPU is done with it; the host's deadline is what ends a kernel that never returns.
 class Session {
  public:
-  Session();
+  /// `in_process`: a part of the application, in the context that is current whenever it is called.
+  explicit Session(bool in_process = false);
   ~Session();
 
   /// Loads the driver and makes the context of this GPU, or, where none is named, of the only one there is: work that
@@ -33,6 +34,7 @@ class Session {
 
  private:
   std::unique_ptr<Workbench> study_;
+  const bool in_process_;
   bool lost_ = false;
 };
 

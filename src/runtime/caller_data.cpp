@@ -58,7 +58,7 @@ Result<void> check_buffers(const gpu::Driver& driver, const std::vector<space::A
 
 Result<CallerData> CallerData::export_from(const gpu::Driver& driver, CUstream stream, const std::string& kernel,
                                            const std::vector<space::ArgSpec>& args,
-                                           std::span<const void* const> arguments) {
+                                           std::span<const void* const> arguments, bool in_process) {
   const bool has_arguments = !arguments.empty();
   if (has_arguments)
     if (auto checked = check_buffers(driver, args, arguments); !checked) return checked.failure();
@@ -83,6 +83,11 @@ Result<CallerData> CallerData::export_from(const gpu::Driver& driver, CUstream s
       if (auto checked = check_scoped(driver, arg, *scoped, address); !checked) return checked.failure();
     }
     if (address == 0) continue;
+    if (in_process) {
+      data.sources_[i].kind = measure::DataSource::Kind::device;
+      data.sources_[i].address = address;
+      continue;
+    }
     if (auto done = data.export_input(driver, arg, address, data.sources_[i]); !done) return done.failure();
   }
   return data;

@@ -21,10 +21,10 @@ class CallerData {
  public:
   /// Waits for `stream`, then exports every input: of this thread's ScopedInputs, else of `arguments` (none: those
   /// inputs are left to fills). Fails with a message about the argument when a buffer is smaller than the definition
-  /// says, or is not device memory.
+  /// says, or is not device memory. `in_process`: their addresses will do, the reader is in this context.
   static Result<CallerData> export_from(const gpu::Driver& driver, CUstream stream, const std::string& kernel,
-                                        const std::vector<space::ArgSpec>& args,
-                                        std::span<const void* const> arguments);
+                                        const std::vector<space::ArgSpec>& args, std::span<const void* const> arguments,
+                                        bool in_process = false);
   const std::vector<measure::DataSource>& sources() const { return sources_; }
   const std::vector<std::pair<size_t, std::vector<uint8_t>>>& scalars() const { return scalars_; }
 

@@ -72,13 +72,19 @@ std::optional<Resolver::Answer> Resolver::tune(const PlanKey& key, const UseMean
   request.budget = budget;
   request.force = track_ == Track::retune;
   request.cancelled = [this] { return !tuner_.is_open(); };
+  if (services_->options().in_process) {
+    CUcontext context = nullptr;
+    (void)driver_.cuCtxGetCurrent(&context);
+    request.context = context;
+  }
   CallerData data;
   const bool has_data = !arguments_.empty() || ScopedInputs::any();  // without, the stream is not waited for
   auto config = instance_->default_config();
   auto args =
       config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
   if (has_data && args) {
-    auto exported = CallerData::export_from(driver_, stream_, kernel_.model().name(), *args, arguments_);
+    auto exported = CallerData::export_from(driver_, stream_, kernel_.model().name(), *args, arguments_,
+                                            services_->options().in_process);
     if (!exported) kernel_.raise(ErrorCode::bad_arguments, exported.error());
     data = std::move(*exported);
     request.data = data.sources();

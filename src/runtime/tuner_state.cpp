@@ -35,6 +35,7 @@ tune::ServiceOptions service_options(const Settings& settings, Log& log) {
   options.runtime_directory = settings.runtime_directory;
   options.compile_timeout = settings.options.compile_timeout;
   options.policy = settings.policy;
+  options.in_process = settings.options.isolation == Isolation::in_process;
   options.log = &log;
   return options;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpu/driver.hpp"
+#include "measure/serve.hpp"
 #include "tune/device_lock.hpp"
 
 namespace jitune::tune {
@@ -43,8 +45,31 @@ Measurer::Measurer(Options options) : options_(std::move(options)) {
 
 Measurer::~Measurer() = default;
 
+/// As a worker would answer. Nothing bounds it: a kernel that never ends never returns.
+pool::Reply Measurer::call(const Json& request, std::chrono::milliseconds limit) {
+  if (!options_.in_process) return pool_->call(request, limit);
+  pool::Reply reply;
+  const auto started = Clock::now();
+  const auto driver = gpu::driver();
+  if (driver && context_ != nullptr) (void)(*driver)->cuCtxSetCurrent(static_cast<CUcontext>(context_));
+  if (!session_) session_ = std::make_unique<measure::Session>(true);
+  reply.message = measure::answer(*session_, request);
+  reply.outcome = pool::Outcome::ok;
+  reply.wall_ms = ms_since(started);
+  return reply;
+}
+
+/// In process a lost context is the application's: there is no other to go on in.
+bool Measurer::restart() {
+  if (!options_.in_process) return pool_->restart();
+  const bool lost = session_ && session_->lost();
+  session_.reset();
+  if (lost) setup_error_ = "the application's context is lost: a config failed in it (isolation = in_process)";
+  return !lost;
+}
+
 void Measurer::warm_up() {
-  pool_->warm_up(1);
+  if (!options_.in_process) pool_->warm_up(1);
 }
 
 Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point deadline) {
@@ -71,7 +96,7 @@ Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point d
   sort_wrong_results_ = false;
   method_pinned_ = false;
   setup_error_.clear();
-  const pool::Reply reply = pool_->call(measure::to_json(setup_), kSetupLimit);
+  const pool::Reply reply = call(measure::to_json(setup_), kSetupLimit);
   if (reply.outcome != pool::Outcome::ok) {
     begun.error = "the measuring worker failed while it was set up: " + reply.detail;
     if (!reply.stderr_tail.empty()) begun.error += "\nlast words:\n" + reply.stderr_tail;
@@ -94,7 +119,7 @@ Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point d
 bool Measurer::ensure_ready() {
   if (ready_) return true;
   if (!usable_) return false;
-  const pool::Reply reply = pool_->call(measure::to_json(setup_), kSetupLimit);
+  const pool::Reply reply = call(measure::to_json(setup_), kSetupLimit);
   auto answer = reply.outcome == pool::Outcome::ok ? measure::setup_reply_from_json(reply.message)
                                                    : Result<measure::SetupReply>(Failure{reply.detail});
   if (!answer || !answer->ok) {
@@ -123,13 +148,13 @@ bool Measurer::ensure_ready() {
 }
 
 measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chrono::milliseconds limit) {
-  const pool::Reply reply = pool_->call(measure::to_json(request), limit);
+  const pool::Reply reply = call(measure::to_json(request), limit);
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::trial_reply_from_json(reply.message);
     if (answer) {
       if (answer->context_lost) {
         ready_ = false;
-        usable_ = pool_->restart() && usable_;
+        usable_ = restart() && usable_;
       }
       if (answer->device_lost) {
         usable_ = false;
@@ -140,13 +165,13 @@ measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chr
       return std::move(*answer);
     }
     ready_ = false;
-    usable_ = pool_->restart() && usable_;
+    usable_ = restart() && usable_;
     return failed(measure::TrialStatus::run_crash, "the worker's answer makes no sense: " + answer.error(),
                   reply.wall_ms);
   }
   ready_ = false;
   // The next candidate must not share the GPU with a kernel that still runs: wait until the process is gone.
-  if (!pool_->restart()) {
+  if (!restart()) {
     usable_ = false;
     setup_error_ = "a killed measuring worker is stuck in the driver";
   }
@@ -168,17 +193,17 @@ measure::TrialReply Measurer::set_reference(const measure::Candidate& candidate,
 }
 
 Result<void> Measurer::move_data(const measure::HostDataRequest& request) {
-  const pool::Reply reply = pool_->call(measure::to_json(request), kSetupLimit);
+  const pool::Reply reply = call(measure::to_json(request), kSetupLimit);
   if (reply.outcome != pool::Outcome::ok) {
     ready_ = false;
-    usable_ = pool_->restart() && usable_;
+    usable_ = restart() && usable_;
     return Failure{reply.detail};
   }
   auto answer = measure::host_data_reply_from_json(reply.message);
   if (!answer) return answer.failure();
   if (answer->context_lost) {
     ready_ = false;
-    usable_ = pool_->restart() && usable_;
+    usable_ = restart() && usable_;
   }
   if (!answer->ok) return Failure{answer->error};
   return {};
@@ -229,13 +254,13 @@ measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidat
   }
   measure::RematchRequest request;
   request.candidates = std::move(candidates);
-  const pool::Reply reply = pool_->call(measure::to_json(request), limit);
+  const pool::Reply reply = call(measure::to_json(request), limit);
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::rematch_reply_from_json(reply.message);
     if (answer) {
       if (answer->context_lost) {
         ready_ = false;
-        usable_ = pool_->restart() && usable_;
+        usable_ = restart() && usable_;
       }
       return std::move(*answer);
     }
@@ -244,23 +269,23 @@ measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidat
     failed_reply.error = reply.detail;
   }
   ready_ = false;
-  usable_ = pool_->restart() && usable_;
+  usable_ = restart() && usable_;
   return failed_reply;
 }
 
 Result<space::KernelFacts> Measurer::facts(const measure::FactsRequest& request) {
   if (!ensure_ready()) return Failure{setup_error_};
-  const pool::Reply reply = pool_->call(measure::to_json(request), kFactsLimit);
+  const pool::Reply reply = call(measure::to_json(request), kFactsLimit);
   if (reply.outcome == pool::Outcome::ok) return measure::facts_from_json(reply.message);
   ready_ = false;
-  usable_ = pool_->restart() && usable_;
+  usable_ = restart() && usable_;
   return Failure{reply.detail};
 }
 
 void Measurer::end() {
   if (!study_lock_.owns_lock()) return;
   // The process ends with its buffers: the application gets its GPU memory back at once.
-  if (!options_.keep_worker) (void)pool_->restart();
+  if (!options_.keep_worker || options_.in_process) (void)restart();
   ready_ = false;
   reference_.reset();
   host_outputs_.reset();

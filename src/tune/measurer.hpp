@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/shared_memory.hpp"
 #include "measure/protocol.hpp"
+#include "measure/session.hpp"
 #include "pool/pool.hpp"
 
 namespace jitune::tune {
@@ -22,10 +23,14 @@ class Measurer {
     std::string worker;
     std::string device_uuid;
     bool keep_worker = false;  ///< between studies: for a program that does nothing else with the GPU
+    bool in_process = false;   ///< no worker: requests are answered here, in the study's context, without deadlines
     Log* log = nullptr;
   };
   explicit Measurer(Options options);
   ~Measurer();
+
+  /// In process: the context of the next study, made current on whatever thread measures.
+  void use_context(void* context) { context_ = context; }
 
   /// Starts the worker process now, so that its context is ready when the first artifact is. Does not wait.
   void warm_up();
@@ -76,6 +81,8 @@ class Measurer {
   const std::string& trouble() const { return setup_error_; }  ///< why not
 
  private:
+  pool::Reply call(const Json& request, std::chrono::milliseconds limit);
+  bool restart();
   bool ensure_ready();
   Result<void> move_data(const measure::HostDataRequest& request);
   Result<void> send_host_outputs();
@@ -83,6 +90,8 @@ class Measurer {
   measure::TrialReply run(const measure::TrialRequest& request, std::chrono::milliseconds limit);
 
   Options options_;
+  void* context_ = nullptr;
+  std::unique_ptr<measure::Session> session_;  // in process
   std::unique_ptr<pool::Pool> pool_;
   std::timed_mutex study_mutex_;
   std::unique_lock<std::timed_mutex> study_lock_;

@@ -130,13 +130,13 @@ Result<Compiler*> Services::compiler() {
 }
 
 Result<Measurer*> Services::measurer(const std::string& device_uuid) {
-  auto program = worker();
+  auto program = options_.in_process ? Result<std::string>(std::string()) : worker();
   if (!program) return program.failure();
   const std::lock_guard lock(lazy_->mutex);
   auto& measurer = lazy_->measurers[device_uuid];
   if (!measurer)
     measurer = std::make_unique<Measurer>(
-        Measurer::Options{*program, device_uuid, options_.keep_measuring_worker, options_.log});
+        Measurer::Options{*program, device_uuid, options_.keep_measuring_worker, options_.in_process, options_.log});
   return measurer.get();
 }
 

@@ -31,6 +31,7 @@ struct ServiceOptions {
   std::string runtime_directory;               ///< where compile slots are shared with other processes; "": not shared
   std::chrono::milliseconds compile_timeout{60000};
   bool keep_measuring_worker = false;  ///< between studies
+  bool in_process = false;             ///< Isolation::in_process
   measure::Policy policy;
   Log* log = nullptr;  ///< outlives the services
 };

@@ -198,6 +198,7 @@ bool Study::measure_default() {
 
   const auto started = Clock::now();
   const auto wait_until = request_.budget.count() > 0 ? explore_until_ : Clock::now() + std::chrono::minutes(10);
+  measurer_->use_context(request_.context);
   const auto begun = measurer_->begin(*setup, wait_until);
   outcome_.measure_ms += ms_since(started);
   outcome_.costs.wait_ms += ms_since(started);

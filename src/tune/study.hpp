@@ -82,6 +82,7 @@ class Study {
   void give_second_chances();
   void note_group(const space::Config& config, const measure::TrialReply& reply);
   void report_disagreement();
+  std::string stored_note() const;
   std::vector<size_t> finalists();
   void log_finalists(const std::vector<size_t>& chosen, const std::vector<std::vector<double>>& series_us);
   void add_old_finalists();

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <utility>
 
 #include "measure/duel.hpp"
@@ -117,6 +119,16 @@ void Study::rematch() {
   if (outcome_.outcome.empty()) outcome_.outcome = winner == default_index ? "default_kept" : "won";
 }
 
+/// The note with what results were compared with, and a reference kernel's time to hold the winner's against.
+std::string Study::stored_note() const {
+  if (outcome_.reference.empty()) return outcome_.note;
+  std::string text = "checked against " + outcome_.reference;
+  std::array<char, 48> time{};
+  std::snprintf(time.data(), time.size(), " (%.2f us)", outcome_.reference_us);
+  if (outcome_.reference_us > 0) text += time.data();
+  return outcome_.note.empty() ? text : outcome_.note + "; " + text;
+}
+
 void Study::publish() {
   report_disagreement();
   outcome_.costs.compile_ms = outcome_.compile_ms;
@@ -129,7 +141,7 @@ void Study::publish() {
           outcome_.trials == 0 ? "no config satisfies the constraints" : "every config that was tried failed";
   }
   auto end =
-      services_.store().end_study(study_, lease_, {outcome_.outcome, outcome_.note, outcome_.costs}, outcome_.winner);
+      services_.store().end_study(study_, lease_, {outcome_.outcome, stored_note(), outcome_.costs}, outcome_.winner);
   if (!end) {
     services_.log().warning("store_write", instance_.model().name(),
                             "the study's end could not be stored: " + end.error(), request_.key.sha256);

@@ -42,6 +42,7 @@ void Study::note_costs(const measure::TrialReply& reply) {
     launches_ = std::max(1, reply.launches);
     costs.method = measure::to_string(reply.method);
     if (launches_ > 1) costs.method += " x " + std::to_string(launches_);
+    if (services_.options().in_process) costs.method += ", in process";
   }
 }
 

@@ -48,7 +48,8 @@ struct Request {
   bool resume = false;  ///< tune although a winner is stored, but only what was not tried yet
   uint64_t seed = 1;
   SearchRequest search = {};
-  std::vector<measure::DataSource> data;                         ///< by arg, from a caller; empty: fills
+  void* context = nullptr;                ///< in process: the CUcontext that measuring is done in
+  std::vector<measure::DataSource> data;  ///< by arg, from a caller; empty: fills
   std::vector<std::pair<size_t, std::vector<uint8_t>>> scalars;  ///< the caller's own values, by arg
   std::function<void(const Progress&)> on_progress;              ///< after each trial, on the calling thread
   std::function<void(const store::TrialRow&)> on_trial;          ///< likewise

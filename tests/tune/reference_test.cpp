@@ -76,6 +76,10 @@ TEST_CASE("a reference's time is kept and decides nothing: short configs are sti
   CHECK(outcome.winner->median_us == doctest::Approx(5).epsilon(0.02));
   CHECK_MESSAGE(outcome.costs.method.find("graph x ") == 0, outcome.costs.method);
   CHECK(outcome.trials == 9);  // the reference is none of them
+  const auto study = bench.services().store().find_study(1);
+  REQUIRE(study.ok());
+  REQUIRE(study->has_value());
+  CHECK((*study)->end.note == "checked against kernel scale<float> (5000.00 us)");
 }
 
 TEST_CASE("a worker that dies in between goes on with the same reference and the same kind of samples") {
