@@ -12,10 +12,11 @@ namespace jitune {
 
 /// How a launch gets its config.
 enum class Track : uint8_t {
-  heuristic,  ///< the default config, always; looks nothing up
-  lookup,     ///< the stored winner, else the default config; records misses
-  tune,       ///< as lookup; a miss is tuned in the first call, within first_call_budget
-  retune,     ///< as tune, even if a winner is stored (pinned ones excepted)
+  heuristic,   ///< the default config, always; looks nothing up
+  lookup,      ///< the stored winner, else the default config; records misses
+  background,  ///< as lookup; a miss is tuned beside the application, rationed, and the winner swapped in
+  tune,        ///< as lookup; a miss is tuned in the first call, within first_call_budget
+  retune,      ///< as tune, even if a winner is stored (pinned ones excepted)
 };
 
 /// The word for a track, `lookup` for instance. Never null.
@@ -48,6 +49,15 @@ struct Options {
 
   /// The longest a first call may spend on tuning. 0 turns tuning in first calls off.
   std::chrono::milliseconds first_call_budget{8000};
+
+  /// The longest one study of the track `background` may take; its pauses count.
+  std::chrono::milliseconds background_budget{600'000};
+
+  /// The share of GPU time that the track `background` may take while the application launches; 1 does not ration it.
+  double background_share = 0.05;
+
+  /// The share of the compile workers that the track `background` may use at a time; at least one.
+  double background_compile_share = 0.25;
 
   /// The longest a single config may compile before its worker is killed.
   std::chrono::milliseconds compile_timeout{60000};

@@ -18,6 +18,8 @@ const char* to_string(Track track) noexcept {
       return "heuristic";
     case Track::lookup:
       return "lookup";
+    case Track::background:
+      return "background";
     case Track::tune:
       return "tune";
     case Track::retune:
@@ -40,9 +42,9 @@ std::string variable(const char* name, bool names_file) {
 }
 
 Track parse_track(const std::string& word) {
-  for (const Track track : {Track::heuristic, Track::lookup, Track::tune, Track::retune})
+  for (const Track track : {Track::heuristic, Track::lookup, Track::background, Track::tune, Track::retune})
     if (word == to_string(track)) return track;
-  refuse("JITUNE_TRACK", word, "use heuristic, lookup, tune or retune");
+  refuse("JITUNE_TRACK", word, "use heuristic, lookup, background, tune or retune");
 }
 
 int parse_workers(const std::string& text) {
@@ -97,6 +99,13 @@ Settings read_settings(Options options) {
   Settings settings;
   if (options.first_call_budget.count() < 0)
     refuse("Options::first_call_budget", std::to_string(options.first_call_budget.count()), "use 0 or more");
+  if (options.background_budget.count() <= 0)
+    refuse("Options::background_budget", std::to_string(options.background_budget.count()), "use more than 0");
+  if (!(options.background_share > 0 && options.background_share <= 1))
+    refuse("Options::background_share", std::to_string(options.background_share), "use more than 0, at most 1");
+  if (!(options.background_compile_share > 0 && options.background_compile_share <= 1))
+    refuse("Options::background_compile_share", std::to_string(options.background_compile_share),
+           "use more than 0, at most 1");
   if (options.compile_timeout.count() <= 0)
     refuse("Options::compile_timeout", std::to_string(options.compile_timeout.count()), "use more than 0");
   if (options.compile_workers < 0 || options.compile_workers > 1024)

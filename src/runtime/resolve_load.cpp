@@ -104,7 +104,7 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
   making.choice = answer.choice;
   making.provisional = answer.provisional;
   if (answer.is_miss) making.miss = miss_;
-  making.track = may_tune_ && !capturing_ ? track_ : Track::lookup;
+  making.track = (may_tune_ && !capturing_) || reasons_ ? track_ : Track::lookup;
   auto made = std::make_unique<Plan>(std::move(making));
   if (!capturing_) {
     if (auto reserved = made->reserve(stream_); reserved.code != CUDA_SUCCESS)
