@@ -47,6 +47,14 @@ Track parse_track(const std::string& word) {
   refuse("JITUNE_TRACK", word, "use heuristic, lookup, background, tune or retune");
 }
 
+int64_t parse_bytes(const std::string& text) {
+  char* end = nullptr;
+  const long long value = std::strtoll(text.c_str(), &end, 10);
+  if (end == text.c_str() || *end != '\0' || value < 0)
+    refuse("JITUNE_CAPTURE_BYTES", text, "use a number of bytes; 0 keeps no contents");
+  return value;
+}
+
 int parse_workers(const std::string& text) {
   char* end = nullptr;
   const long value = std::strtol(text.c_str(), &end, 10);
@@ -127,6 +135,9 @@ Settings read_settings(Options options) {
   settings.policy = *policy;
   if (const auto paths = variable("JITUNE_BUNDLES", true); !paths.empty()) options.bundles = split_paths(paths);
   for (std::string& path : options.bundles) path = absolute(path);
+  settings.capture = variable("JITUNE_CAPTURE", true);
+  if (const auto text = variable("JITUNE_CAPTURE_BYTES", false); !text.empty())
+    settings.capture_bytes = parse_bytes(text);
   settings.cuda_home = variable("CUDA_HOME", true);
   settings.cuda_path = variable("CUDA_PATH", true);
   auto meeting = variable("JITUNE_RUNTIME_DIR", true);

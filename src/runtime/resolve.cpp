@@ -41,6 +41,7 @@ void Resolver::bind() {
 
 std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key, const UseMeanwhile& use_meanwhile) {
   bind();
+  if (!tuner_.settings().capture.empty()) capture_launch();
   std::optional<Answer> answer;
   if (track_ == Track::heuristic) {
     why_default_ = "the track is heuristic";

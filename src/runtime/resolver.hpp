@@ -50,6 +50,7 @@ class Resolver {
     bool is_miss = false;  ///< no winner of this very key
   };
   void bind();
+  void capture_launch();
   std::optional<Answer> look_up();
   std::optional<Answer> look_up_compatible();
   std::optional<Answer> accept(const store::WinnerRow& winner, std::string why,
