@@ -40,6 +40,8 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+std::atomic<int> studies_ended{0};
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -192,6 +194,8 @@ TEST_CASE("stop() ends a background study within a second and keeps its trials; 
   {
     auto options = quiet_options(Track::background, dir / "a.db");
     options.background_share = 0.01;  // one trial, then a long pause
+    studies_ended = 0;
+    options.log.function = [](void*, const Event& event) noexcept { studies_ended += event.code == "tuned" ? 1 : 0; };
     Tuner tuner(options);
     Increment kernel(tuner, increment());
     const auto problem = kernel.problem({{"n", kCount}});
@@ -202,15 +206,20 @@ TEST_CASE("stop() ends a background study within a second and keeps its trials; 
       gpu.driver().cuCtxSetCurrent(context);
       while (!done) kernel.launch(nullptr, problem, x, kCount);
     });
-    // The default config's trial takes less than a second, the pause after it half a minute.
+    // The default config's trial is committed before the pause of half a minute after it.
+    auto store = store::Store::open({.path = dir / "a.db"});
+    REQUIRE(store.ok());
     const auto begun = std::chrono::steady_clock::now();
-    while (tuner.statistics().workers_started < 2 && seconds_since(begun) < 30)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    while (trials == 0 && seconds_since(begun) < 60) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const auto keys = (*store)->find_keys("");
+      if (!keys || keys->empty()) continue;
+      if (const auto rows = (*store)->trials_of(keys->front().key.sha256))
+        trials = static_cast<long long>(rows->size());
+    }
     const auto start = std::chrono::steady_clock::now();
     tuner.stop();
-    while (tuner.statistics().trials == 0 && seconds_since(start) < 10)  // told when the study has ended
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (studies_ended == 0 && seconds_since(start) < 10) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     CHECK(seconds_since(start) < 1.5);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     done = true;

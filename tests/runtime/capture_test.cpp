@@ -17,8 +17,9 @@ using Tally = Kernel<void(int*, const float*, int)>;
 /// Counts the positive elements: its output says which data it ran on.
 KernelDefinition tally() {
   return {.name = "tally",
-          .source_text = "template <int BLOCK> __global__ void tally(int* count, const float* x, int n) "
-                         "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n && x[i] > 0) atomicAdd(count, 1); }",
+          .source_text =
+              "template <int BLOCK> __global__ void tally(int* count, const float* x, int n) "
+              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n && x[i] > 0) atomicAdd(count, 1); }",
           .entry = "tally<{BLOCK}>",
           .problem = {"n"},
           .params = {{"BLOCK", {64, 128, 256}}},
@@ -40,7 +41,8 @@ std::string capture_of(const std::string& directory) {
 TEST_CASE("a launch that JITUNE_CAPTURE names is stored once with its data, and tuned from that alone") {
   if (!test::have_nvrtc()) return;
   const test::TempDir dir;
-  FakeGpu gpu(R"({"kernels": [{"match": "tally<", "time_us": 100, "spread": 0, "noise": 0, "factors": [{"128": 0.5}]}]})");
+  FakeGpu gpu(
+      R"({"kernels": [{"match": "tally<", "time_us": 100, "spread": 0, "noise": 0, "factors": [{"128": 0.5}]}]})");
   float* x = gpu.buffer(kCount, 3);
   int* count = reinterpret_cast<int*>(gpu.buffer(1, 0));
   {
