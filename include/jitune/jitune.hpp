@@ -7,5 +7,6 @@
 #include "jitune/options.hpp"
 #include "jitune/reference_data.hpp"
 #include "jitune/scoped_inputs.hpp"
+#include "jitune/study.hpp"
 #include "jitune/tuner.hpp"
 #include "jitune/value.hpp"

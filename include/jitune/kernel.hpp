@@ -107,6 +107,7 @@ class JITUNE_API UntypedKernel {
   UntypedKernel(Tuner& tuner, KernelDefinition definition, std::span<const ArgumentType> signature);
 
  private:
+  friend class Tuner;
   std::shared_ptr<runtime::KernelState> state_;
 };
 

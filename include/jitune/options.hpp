@@ -12,10 +12,11 @@ namespace jitune {
 
 /// How a launch gets its config.
 enum class Track : uint8_t {
-  heuristic,  ///< the default config, always; looks nothing up
-  lookup,     ///< the stored winner, else the default config; records misses
-  tune,       ///< as lookup; a miss is tuned in the first call, within first_call_budget
-  retune,     ///< as tune, even if a winner is stored (pinned ones excepted)
+  heuristic,   ///< the default config, always; looks nothing up
+  lookup,      ///< the stored winner, else the default config; records misses
+  background,  ///< as lookup; a miss is tuned beside the application, rationed, and the winner swapped in
+  tune,        ///< as lookup; a miss is tuned in the first call, within first_call_budget
+  retune,      ///< as tune, even if a winner is stored (pinned ones excepted)
 };
 
 /// The word for a track, `lookup` for instance. Never null.
@@ -25,15 +26,13 @@ JITUNE_API const char* to_string(Track track) noexcept;
 enum class Isolation : uint8_t {
   /// In a process of their own, jitune-worker: whatever a config does, the application goes on.
   process,
-  /// In the application, in the context and on the thread's behalf that launches. For arguments that mean something in
-  /// one context only: device addresses inside buffers, texture or surface handles. What it risks, for untried code
-  /// runs
-  /// there: an illegal access or a trap of one config destroys the context with all of the application's memory in it;
-  /// a
-  /// kernel that never ends hangs the application, for no deadline can be enforced; memory that a config reaches
-  /// through
-  /// such an address is neither copied, restored nor guarded. The buffers themselves are copied as always. The GPU is
-  /// shared with the application's other streams, which wait, and are waited for, while a study lasts.
+  /// In the application, in the context of the thread that launches. For arguments that mean something in one context
+  /// only: device addresses inside buffers, texture or surface handles. What it risks, for untried code runs there: an
+  /// illegal access or a trap of one config destroys the context with all of the application's memory in it; a kernel
+  /// that never ends hangs the application, for no deadline can be enforced; memory that a config reaches through such
+  /// an address is neither copied, restored nor guarded. The buffers themselves are copied as always. The GPU is shared
+  /// with the application's other streams, which wait, and are waited for, while a study lasts. Not with the track
+  /// `background`.
   in_process,
 };
 
@@ -64,6 +63,15 @@ struct Options {
 
   /// The longest a first call may spend on tuning. 0 turns tuning in first calls off.
   std::chrono::milliseconds first_call_budget{8000};
+
+  /// The longest one study of the track `background` may take; its pauses count.
+  std::chrono::milliseconds background_budget{600'000};
+
+  /// The share of GPU time that the track `background` may take while the application launches; 1 does not ration it.
+  double background_share = 0.05;
+
+  /// The share of the compile workers that the track `background` may use at a time; at least one.
+  double background_compile_share = 0.25;
 
   /// The longest a single config may compile before its worker is killed.
   std::chrono::milliseconds compile_timeout{60000};

@@ -3,6 +3,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "jitune/options.hpp"
 
@@ -12,6 +13,12 @@ namespace runtime {
 class TunerState;
 class KernelState;
 }  // namespace runtime
+
+class UntypedKernel;
+class Problem;
+struct CompiledConfig;
+struct Study;
+struct StudyOptions;
 
 /// What launches on the track `tune` do while another thread, or another process with the same database, tunes their
 /// key.
@@ -34,6 +41,20 @@ class JITUNE_API Tuner {
   ~Tuner();
   Tuner(Tuner&&) noexcept;
   Tuner& operator=(Tuner&&) noexcept;
+
+  /// Ends every study of this Tuner, those of first calls and of the background track too, within a second: what is
+  /// known of their trials is kept, and a later study of the key goes on from there. Launches go on, and no longer
+  /// tune. Safe from any thread (not from a signal handler); returns at once.
+  void stop();
+
+  /// Tunes one problem, whatever the track, and tells all about it. Blocks; `study.hpp` says how long and with which
+  /// data. Launches of the problem use the winner from then on.
+  Study tune(UntypedKernel& kernel, const Problem& problem, const StudyOptions& options);
+
+  /// Compiles configs (canonical JSON; none: all valid ones) side by side for those who measure by themselves. Blocks.
+  /// Runs nothing on the GPU. The results are in the configs' order; `study.hpp` has what is in them.
+  std::vector<CompiledConfig> compile(UntypedKernel& kernel, const Problem& problem,
+                                      const std::vector<std::string>& configs);
 
   /// `wait` unless this says otherwise, for launches from now on.
   void set_while_tuned(WhileTuned what);

@@ -173,7 +173,8 @@ Json to_json(const RematchRequest& request) {
   return {{"op", "rematch"},
           {"candidates", std::move(candidates)},
           {"fewest_rounds", request.fewest_rounds},
-          {"most_rounds", request.most_rounds}};
+          {"most_rounds", request.most_rounds},
+          {"share", request.share}};
 }
 
 Json to_json(const FactsRequest& request) {
@@ -308,6 +309,8 @@ Result<RematchRequest> rematch_request_from_json(const Json& json) {
   }
   request.fewest_rounds = to_int(wire::get_int(json, "fewest_rounds", request.fewest_rounds));
   request.most_rounds = to_int(wire::get_int(json, "most_rounds", request.most_rounds));
+  request.share = wire::get_double(json, "share", request.share);
+  if (!(request.share > 0 && request.share <= 1)) return Failure{"the message has no share of the GPU's time"};
   if (request.fewest_rounds < 1 || request.most_rounds < request.fewest_rounds || request.most_rounds > 10'000)
     return Failure{"the message asks for " + std::to_string(request.fewest_rounds) + " to " +
                    std::to_string(request.most_rounds) + " rounds"};

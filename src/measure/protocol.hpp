@@ -131,6 +131,7 @@ struct RematchRequest {
   std::vector<Candidate> candidates;
   int fewest_rounds = 8;
   int most_rounds = 60;
+  double share = 1;  ///< of the GPU's time: beside an application it rests after every few milliseconds
 };
 
 struct RematchReply {

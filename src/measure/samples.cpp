@@ -11,8 +11,10 @@ constexpr double kEnoughUs = 150'000.0;   // so long a series has averaged out w
 constexpr double kSpeedAgreement = 0.03;  // a GPU whose samples differ by less is up to speed
 constexpr double kUpToSpeed = 0.9;        // of the busy clock
 constexpr double kWarmUpMs = 20;
-constexpr double kFalling = 0.08;   // more than the first launch of a config costs where nothing is wrong
-constexpr double kFarBehind = 0.5;  // no clock is so low after a rest that this could be its doing
+constexpr double kFalling = 0.08;      // more than the first launch of a config costs where nothing is wrong
+constexpr double kForeignSlice = 1.3;  // x the shortest sample
+constexpr size_t kFewest = 2;          // samples that stay
+constexpr double kFarBehind = 0.5;     // no clock is so low after a rest that this could be its doing
 
 bool is_time(double us) {
   return std::isfinite(us) && us > 0;
@@ -34,6 +36,14 @@ double median(std::vector<double>& values) {
 }
 
 }  // namespace
+
+void drop_foreign_slices(std::vector<double>& samples_us) {
+  std::vector<double> sorted = times(samples_us);
+  if (sorted.size() <= kFewest) return;
+  std::sort(sorted.begin(), sorted.end());
+  const double most = std::max(sorted.front() * kForeignSlice, sorted[kFewest - 1]);
+  std::erase_if(samples_us, [&](double us) { return us > most; });
+}
 
 Summary summarise(std::span<const double> samples_us) {
   std::vector<double> kept = times(samples_us);

@@ -15,6 +15,10 @@ struct Summary {
 /// Drops what is not a time (zero, negative, NaN, infinite) and sums up the rest; samples = 0 when nothing is left.
 Summary summarise(std::span<const double> samples_us);
 
+/// For a GPU that another process uses in turns: drops samples that its time slices are likely to be in, those more
+/// than 30 % above the shortest. At least two stay where there are two.
+void drop_foreign_slices(std::vector<double>& samples_us);
+
 /// Whether a config has clearly lost after these samples: even its best one is above the bound by the margin of that
 /// many samples (the last one holds on; EarlyStop makes them). Pure; never true without a finite bound.
 bool has_lost(std::span<const double> samples_us, double bound_us, std::span<const double> margins);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -28,6 +29,30 @@ uint64_t draw(uint64_t seed, uint64_t counter, uint64_t bound) {
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
   return (z ^ (z >> 31)) % bound;
 }
+
+/// Leaves the GPU to an application for the rest of the time: after every few milliseconds of use, a pause.
+class Rests {
+ public:
+  explicit Rests(double share) : share_(share) {}
+
+  /// True where there was a pause.
+  bool rest() {
+    const double busy_ms = ms_since(since_);
+    if (share_ >= 1 || busy_ms < kPieceMs) return false;
+    const double pause_ms = busy_ms * (1 / share_ - 1);
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pause_ms));
+    rested_ms_ += pause_ms;
+    since_ = Clock::now();
+    return true;
+  }
+  double rested_ms() const { return rested_ms_; }
+
+ private:
+  static constexpr double kPieceMs = 1;
+  double share_;
+  double rested_ms_ = 0;
+  Clock::time_point since_ = Clock::now();
+};
 
 }  // namespace
 
@@ -275,8 +300,11 @@ gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& rep
   std::vector<double> times_us(count);
   std::vector<int> clocks_mhz(count);
   const Clock::time_point start = Clock::now();
+  Rests rests(request.share);
   for (uint64_t round = 0; !duel.is_over(); ++round) {
-    if (duel.rounds() >= kRoundsInAnyCase && ms_since(start) > kLongRematchMs) break;
+    if (duel.rounds() >= kRoundsInAnyCase && ms_since(start) - rests.rested_ms() > kLongRematchMs) break;
+    if (rests.rest())
+      if (auto bad = warm_up()) return bad;
     std::vector<size_t> order;
     for (size_t i = 0; i < count; ++i)
       if (duel.is_in(i)) order.push_back(i);

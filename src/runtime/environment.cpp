@@ -18,6 +18,8 @@ const char* to_string(Track track) noexcept {
       return "heuristic";
     case Track::lookup:
       return "lookup";
+    case Track::background:
+      return "background";
     case Track::tune:
       return "tune";
     case Track::retune:
@@ -40,9 +42,17 @@ std::string variable(const char* name, bool names_file) {
 }
 
 Track parse_track(const std::string& word) {
-  for (const Track track : {Track::heuristic, Track::lookup, Track::tune, Track::retune})
+  for (const Track track : {Track::heuristic, Track::lookup, Track::background, Track::tune, Track::retune})
     if (word == to_string(track)) return track;
-  refuse("JITUNE_TRACK", word, "use heuristic, lookup, tune or retune");
+  refuse("JITUNE_TRACK", word, "use heuristic, lookup, background, tune or retune");
+}
+
+int64_t parse_bytes(const std::string& text) {
+  char* end = nullptr;
+  const long long value = std::strtoll(text.c_str(), &end, 10);
+  if (end == text.c_str() || *end != '\0' || value < 0)
+    refuse("JITUNE_CAPTURE_BYTES", text, "use a number of bytes; 0 keeps no contents");
+  return value;
 }
 
 int parse_workers(const std::string& text) {
@@ -97,6 +107,13 @@ Settings read_settings(Options options) {
   Settings settings;
   if (options.first_call_budget.count() < 0)
     refuse("Options::first_call_budget", std::to_string(options.first_call_budget.count()), "use 0 or more");
+  if (options.background_budget.count() <= 0)
+    refuse("Options::background_budget", std::to_string(options.background_budget.count()), "use more than 0");
+  if (!(options.background_share > 0 && options.background_share <= 1))
+    refuse("Options::background_share", std::to_string(options.background_share), "use more than 0, at most 1");
+  if (!(options.background_compile_share > 0 && options.background_compile_share <= 1))
+    refuse("Options::background_compile_share", std::to_string(options.background_compile_share),
+           "use more than 0, at most 1");
   if (options.compile_timeout.count() <= 0)
     refuse("Options::compile_timeout", std::to_string(options.compile_timeout.count()), "use more than 0");
   if (options.compile_workers < 0 || options.compile_workers > 1024)
@@ -105,6 +122,9 @@ Settings read_settings(Options options) {
     options.track = parse_track(word);
     settings.always_heuristic = options.track == Track::heuristic;
   }
+  if (options.track == Track::background && options.isolation == Isolation::in_process)
+    refuse("Options::track or JITUNE_TRACK", "background",
+           "measuring in the application's process can't go on behind its launches; use the track `tune`, or workers");
   if (const auto text = variable("JITUNE_COMPILE_WORKERS", false); !text.empty())
     options.compile_workers = parse_workers(text);
   if (const auto word = variable("JITUNE_LOG", false); !word.empty()) parse_log(word, settings);
@@ -118,6 +138,9 @@ Settings read_settings(Options options) {
   settings.policy = *policy;
   if (const auto paths = variable("JITUNE_BUNDLES", true); !paths.empty()) options.bundles = split_paths(paths);
   for (std::string& path : options.bundles) path = absolute(path);
+  settings.capture = variable("JITUNE_CAPTURE", true);
+  if (const auto text = variable("JITUNE_CAPTURE_BYTES", false); !text.empty())
+    settings.capture_bytes = parse_bytes(text);
   settings.cuda_home = variable("CUDA_HOME", true);
   settings.cuda_path = variable("CUDA_PATH", true);
   auto meeting = variable("JITUNE_RUNTIME_DIR", true);

@@ -18,7 +18,9 @@ struct Settings {
   std::string runtime_directory;  ///< JITUNE_RUNTIME_DIR, else /tmp/jitune-UID; "" for `off`
   Log::Threshold threshold = Log::Threshold::warn;
   bool log_keys = false;
-  measure::Policy policy;  ///< JITUNE_MEASURE
+  measure::Policy policy;                      ///< JITUNE_MEASURE
+  std::string capture;                         ///< JITUNE_CAPTURE: a pattern of kernels' names; "": none
+  int64_t capture_bytes = int64_t{256} << 20;  ///< JITUNE_CAPTURE_BYTES: of a launch's inputs; beyond it none are kept
 };
 
 /// Throws Error{bad_options} naming the variable or option, its value and the values that would do.

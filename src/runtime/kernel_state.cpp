@@ -206,7 +206,11 @@ Plan& KernelState::make_plan(const gpu::Driver& driver, CUstream stream, const P
     plans_.insert(std::move(meanwhile));
     made_.notify_all();
   }));
-  log_choice(made, problem, ms_since(started));
+  resolver.start_behind();  // its result replaces this plan, so not before
+  const double wall_ms = ms_since(started);
+  tuner_->stalls.fetch_add(1, std::memory_order_relaxed);
+  tuner_->stall_us.fetch_add(static_cast<long long>(wall_ms * 1000), std::memory_order_relaxed);
+  log_choice(made, problem, wall_ms);
   if (!capturing) tuner_->tell_misses_now_and_then();
   return made;
 }
@@ -234,8 +238,6 @@ void KernelState::end_turn(const PlanKey& key) {
 
 /// One line for each decision: which rule gave which config, and what it took.
 void KernelState::log_choice(const Plan& plan, const Problem& problem, double wall_ms) {
-  tuner_->stalls.fetch_add(1, std::memory_order_relaxed);
-  tuner_->stall_us.fetch_add(static_cast<long long>(wall_ms * 1000), std::memory_order_relaxed);
   std::ostringstream text;
   text << space::short_text(values_of(problem)) << ": " << plan.choice() << " (" << std::fixed << std::setprecision(1)
        << wall_ms << " ms)";
@@ -246,6 +248,52 @@ void KernelState::log_choice(const Plan& plan, const Problem& problem, double wa
 const std::string& KernelState::definition_text() {
   std::call_once(definition_once_, [&] { definition_text_ = space::definition_text(space::self_contained(*model_)); });
   return definition_text_;
+}
+
+/// The problem whose values a plan was made for.
+Problem KernelState::problem_of(const PlanKey& key) {
+  Problem problem;
+  problem.kernel_ = this;
+  problem.names_ = weak_from_this();
+  problem.count_ = key.count;
+  problem.kinds_ = key.kinds;
+  problem.values_ = key.values;
+  problem.hash_ = PlanKey::hash_of(key.values, key.kinds, key.count);
+  return problem;
+}
+
+void KernelState::refresh(const Problem& problem, CUcontext context, const std::string& key_sha256,
+                          const Reasons& reasons) {
+  const gpu::Driver* driver = driver_.load(std::memory_order_acquire);
+  if (driver == nullptr || driver->cuCtxPushCurrent(context) != CUDA_SUCCESS) return;
+  PlanKey key;
+  key.context = context_number(*driver);
+  key.values = problem.values_;
+  key.kinds = problem.kinds_;
+  key.count = problem.count_;
+  std::vector<std::pair<PlanKey, const Plan*>> outdated{{key, plans_.find(key)}};
+  for (Plan* each : plans_.all()) {
+    if (each->miss() == nullptr || each->miss()->key.sha256 != key_sha256 || each->key() == key) continue;
+    if (each->key().context == key.context)
+      outdated.emplace_back(each->key(), each);
+    else
+      each->supersede();  // another context's launches look for themselves
+  }
+  for (const auto& [each, old] : outdated) {
+    const auto started = Clock::now();
+    const Problem exact = problem_of(each).on(track_of(problem));
+    try {
+      Resolver resolver(*this, *driver, nullptr, exact, {}, false, false);
+      resolver.explain(reasons);
+      auto plan = resolver.resolve(each, {});
+      if (old != nullptr)
+        for (CUstream stream : old->streams()) (void)plan->reserve(stream);
+      log_choice(*plans_.insert(std::move(plan)), exact, ms_since(started));
+    } catch (const std::exception& error) {
+      tuner_->log().warning("swap_failed", model_->name(), error.what(), key_sha256);
+    }
+  }
+  driver->cuCtxPopCurrent(nullptr);
 }
 
 void KernelState::end() noexcept {

@@ -35,8 +35,20 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   /// `arguments` may be empty: tuning then uses fills.
   Plan& plan(CUstream stream, const Problem& problem, std::span<const void* const> arguments, bool may_tune);
 
+  Study study(const Problem& problem, const StudyOptions& options);
+  std::vector<CompiledConfig> compile(const Problem& problem, const std::vector<std::string>& configs);
+
   void launch(CUstream stream, const Problem& problem, std::span<const void* const> arguments);
   void set_symbol(const std::string& name, const void* data, size_t bytes);
+
+  /// What the choice says after a study behind the launches.
+  struct Reasons {
+    std::string found;      ///< of the winner; "": that it was stored
+    std::string no_winner;  ///< of the default config
+  };
+  /// Makes the plan of a problem in `context` again, and those of others of its key, after that was tuned: launches go
+  /// on with the old ones meanwhile. Never throws: what goes wrong is logged, the old plan stays.
+  void refresh(const Problem& problem, CUcontext context, const std::string& key_sha256, const Reasons& reasons);
 
   /// The kernel's owner lets go of it: what it has not told the store yet is told.
   void end() noexcept;
@@ -62,6 +74,7 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
                   std::span<const void* const> arguments, bool may_tune, bool capturing, const PlanKey& key);
   Plan* take_turn(const PlanKey& key, const Problem& problem);
   void end_turn(const PlanKey& key);
+  Problem problem_of(const PlanKey& key);
   void log_choice(const Plan& plan, const Problem& problem, double wall_ms);
 
   std::shared_ptr<TunerState> tuner_;

@@ -163,6 +163,13 @@ Plan::Launched Plan::reserve(CUstream stream) {
   return scratch_for(stream, true, buffers);
 }
 
+std::vector<CUstream> Plan::streams() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<CUstream> streams;
+  for (const auto& [stream, buffers] : scratch_) streams.push_back(stream);
+  return streams;
+}
+
 gpu::Trouble Plan::set_symbol(const std::string& name, const void* data, size_t bytes) {
   CUdeviceptr address = 0;
   size_t size = 0;

@@ -97,6 +97,9 @@ class Plan {
   /// Allocates scratch memory for launches on `stream`.
   Launched reserve(CUstream stream);
 
+  /// The streams that scratch memory was allocated for.
+  std::vector<CUstream> streams() const;
+
   /// Copies `data` into a symbol of this plan's module.
   gpu::Trouble set_symbol(const std::string& name, const void* data, size_t bytes);
 
@@ -116,7 +119,8 @@ class Plan {
   bool is_stale(Track track) const noexcept {
     if (superseded_.load(std::memory_order_relaxed)) return true;
     if (provisional_ && Clock::now() >= look_again_) return true;
-    if (track == Track::tune) return track_ == Track::lookup && choice_.source == Choice::Source::default_config;
+    if (track == Track::tune || track == Track::background)
+      return track_ == Track::lookup && (miss_ != nullptr || choice_.source == Choice::Source::default_config);
     return track == Track::retune && track_ != Track::retune;
   }
 
@@ -162,7 +166,7 @@ class Plan {
   std::vector<Zeroed> zeroed_;
   std::vector<TensorMap> maps_;
   std::vector<size_t> scratch_bytes_;
-  std::mutex mutex_;                                                // of the two below
+  mutable std::mutex mutex_;                                        // of the two below
   std::vector<Encoded> encoded_;                                    // the latest encoding of each map
   std::unordered_map<CUstream, std::vector<CUdeviceptr>> scratch_;  // kept for good: launches may be under way
 };

@@ -41,6 +41,7 @@ void Resolver::bind() {
 
 std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key, const UseMeanwhile& use_meanwhile) {
   bind();
+  if (!tuner_.settings().capture.empty()) capture_launch();
   std::optional<Answer> answer;
   if (track_ == Track::heuristic) {
     why_default_ = "the track is heuristic";
@@ -49,10 +50,16 @@ std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key, const UseMeanwhile& 
     (answer ? tuner_.hits : tuner_.misses).fetch_add(1, std::memory_order_relaxed);
     const bool wanted = track_ == Track::retune ? !answer || answer->choice.source != Choice::Source::pinned
                                                 : track_ == Track::tune && !answer;
-    if (wanted && may_tune_ && !capturing_) {
+    const bool may_tune = may_tune_ && !capturing_ && tuner_.may_tune();
+    if (wanted && may_tune) {
       if (auto tuned = tune(key, use_meanwhile)) answer = std::move(tuned);
     }
+    if (track_ == Track::background && !answer && may_tune) tune_behind();
   }
+  return choose(key, std::move(answer));
+}
+
+std::unique_ptr<Plan> Resolver::choose(const PlanKey& key, std::optional<Answer> answer) {
   if (auto plan = answer ? try_load(key, std::move(*answer)) : nullptr) return plan;
   if (auto plan = track_ == Track::heuristic ? nullptr : nearest(key)) return plan;
   if (standby_ != nullptr) {
@@ -81,7 +88,8 @@ std::unique_ptr<Plan> Resolver::nearest(const PlanKey& key) {
     if (auto shipped = bundle.store->find_related(*key_))
       related->insert(related->end(), std::make_move_iterator(shipped->begin()),
                       std::make_move_iterator(shipped->end()));
-  const bool any_nvrtc = !tuner_.settings().options.strict && (track_ == Track::lookup || key_->nvrtc.empty());
+  const bool any_nvrtc = !tuner_.settings().options.strict &&
+                         (track_ == Track::lookup || track_ == Track::background || key_->nvrtc.empty());
   for (const auto& row : nearest_first(std::move(*related), *key_, instance_->bucketed_problem(), any_nvrtc)) {
     auto config = space::parse_values(row.winner->config);
     if (!config || instance_->reject(*config)) continue;
@@ -104,6 +112,7 @@ std::unique_ptr<Plan> Resolver::nearest(const PlanKey& key) {
 std::optional<Resolver::Answer> Resolver::look_up() {
   auto& store = services_->store();
   auto winner = store.find_winner(key_->sha256);
+  if (winner && *winner && reasons_) return accept(**winner, reasons_->found, Choice::Source::tuned);
   if (winner && *winner) return accept(**winner, "stored");
   if (!winner) tuner_.log().warning("lookup_failed", kernel_.model().name(), winner.error(), key_->sha256);
   for (const auto& bundle : tuner_.bundles())
@@ -118,13 +127,13 @@ std::optional<Resolver::Answer> Resolver::look_up() {
     miss->told = 0;
   }
   miss_ = std::move(miss);
-  why_default_ = "no winner is stored for this problem";
+  why_default_ = reasons_ ? reasons_->no_winner : "no winner is stored for this problem";
   return std::nullopt;
 }
 
 /// A winner found with another NVRTC was verified then: good enough to serve, not to end the wish to tune.
 std::optional<Resolver::Answer> Resolver::look_up_compatible() {
-  const bool may_serve = track_ == Track::lookup || key_->nvrtc.empty();
+  const bool may_serve = track_ == Track::lookup || track_ == Track::background || key_->nvrtc.empty();
   if (tuner_.settings().options.strict || !may_serve) return std::nullopt;
   const auto why = [&](const store::WinnerRow& winner) {
     return "compatible: found with NVRTC " + winner.nvrtc +

@@ -1,8 +1,11 @@
+#include <fnmatch.h>
+
 #include <cstdio>
 #include <utility>
 
 #include "gpu/driver.hpp"
 #include "runtime/caller_data.hpp"
+#include "runtime/capture_file.hpp"
 #include "runtime/kernel_state.hpp"
 #include "runtime/resolver.hpp"
 #include "tune/compiler.hpp"
@@ -17,6 +20,19 @@ std::string microseconds(double us) {
 }
 
 }  // namespace
+
+/// For JITUNE_CAPTURE: stores this launch, if it is one of those.
+void Resolver::capture_launch() {
+  const auto& settings = tuner_.settings();
+  const std::string& name = kernel_.model().name();
+  if (arguments_.empty() || capturing_ || ::fnmatch(settings.capture.c_str(), name.c_str(), 0) != 0) return;
+  auto stored = write_capture(driver_, stream_, capture_directory(settings.database), kernel_.definition_text(),
+                              *instance_, *key_, arguments_, settings.capture_bytes);
+  if (!stored)
+    tuner_.log().warning("capture_failed", name, "the launch is not captured: " + stored.error(), key_->sha256);
+  else if (!stored->empty())
+    tuner_.log().info("captured", name, *stored);
+}
 
 /// What keeps a loaded function from running at this geometry, as far as only the driver knows it; "" for nothing.
 std::string Resolver::device_limit(const gpu::Module& module, const space::Geometry& geometry) const {
@@ -104,7 +120,7 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
   making.choice = answer.choice;
   making.provisional = answer.provisional;
   if (answer.is_miss) making.miss = miss_;
-  making.track = may_tune_ && !capturing_ ? track_ : Track::lookup;
+  making.track = (may_tune_ && !capturing_) || reasons_ ? track_ : Track::lookup;
   auto made = std::make_unique<Plan>(std::move(making));
   if (!capturing_) {
     if (auto reserved = made->reserve(stream_); reserved.code != CUDA_SUCCESS)

@@ -40,6 +40,48 @@ void Resolver::stand_by(const PlanKey& key, const UseMeanwhile& use_meanwhile) {
     standby_ = std::move(plan);
 }
 
+/// What Isolation::in_process measures in; a worker has a context of its own.
+CUcontext Resolver::context_for_measuring() const {
+  CUcontext context = nullptr;
+  if (services_->options().in_process) (void)driver_.cuCtxGetCurrent(&context);
+  return context;
+}
+
+/// Takes what the background track needs, the caller's data as they are now above all.
+void Resolver::tune_behind() {
+  if (!tuner_.begin_tuning(key_->sha256)) {
+    // Its result replaces this plan too, unless it ends just now: look again after a while.
+    tuned_elsewhere_ = true;
+    why_default_ = "it is being tuned in the background";
+    return;
+  }
+  BackgroundJob& job = behind_.emplace();
+  job.kernel = kernel_.weak_from_this();
+  job.problem = problem_;
+  driver_.cuCtxGetCurrent(&job.context);
+  job.instance = std::make_shared<const space::Instance>(*instance_);
+  job.key = *key_;
+  why_default_ = "it is being tuned in the background";
+  if (arguments_.empty() && !ScopedInputs::any()) return;
+  auto config = instance_->default_config();
+  auto args =
+      config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
+  if (!args) return;
+  auto data = CallerData::snapshot_from(driver_, stream_, kernel_.model().name(), *args, arguments_);
+  if (!data) kernel_.raise(ErrorCode::bad_arguments, data.error());
+  job.data = std::move(*data);
+}
+
+void Resolver::start_behind() {
+  if (!behind_) return;
+  tuner_.background().add(std::move(*behind_));
+  behind_.reset();
+}
+
+Resolver::~Resolver() {
+  if (behind_) tuner_.end_tuning(key_->sha256);  // the launch failed
+}
+
 /// Tunes within the first call's budget. Nothing: the default config serves, and why_default_ says why.
 std::optional<Resolver::Answer> Resolver::tune(const PlanKey& key, const UseMeanwhile& use_meanwhile) {
   const auto budget = tuner_.settings().options.first_call_budget;
@@ -71,12 +113,8 @@ std::optional<Resolver::Answer> Resolver::tune(const PlanKey& key, const UseMean
   request.key = *key_;
   request.budget = budget;
   request.force = track_ == Track::retune;
-  request.cancelled = [this] { return !tuner_.is_open(); };
-  if (services_->options().in_process) {
-    CUcontext context = nullptr;
-    (void)driver_.cuCtxGetCurrent(&context);
-    request.context = context;
-  }
+  request.cancelled = [this] { return !tuner_.may_tune(); };
+  request.context = context_for_measuring();
   CallerData data;
   const bool has_data = !arguments_.empty() || ScopedInputs::any();  // without, the stream is not waited for
   auto config = instance_->default_config();
@@ -93,7 +131,7 @@ std::optional<Resolver::Answer> Resolver::tune(const PlanKey& key, const UseMean
   tune::Outcome outcome = tune::tune(*services_, request);
   for (auto claim_at = Clock::now() + kClaimAgain; outcome.outcome == "held" && waits;) {
     // Ranks of one job: one tunes, the others wait and read the same row.
-    if (Clock::now() >= deadline || !tuner_.is_open()) break;
+    if (Clock::now() >= deadline || !tuner_.may_tune()) break;
     std::this_thread::sleep_for(std::min(kPollWinner, until(deadline)));
     if (auto winner = services_->store().find_winner(key_->sha256); winner && *winner)
       return accept(**winner, "tuned by another process");

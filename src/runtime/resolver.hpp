@@ -7,7 +7,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "jitune/study.hpp"
+#include "runtime/background.hpp"
 #include "runtime/kernel_state.hpp"
 #include "tune/tune.hpp"
 
@@ -25,6 +28,19 @@ class Resolver {
   using UseMeanwhile = std::function<void(std::unique_ptr<Plan>)>;
   std::unique_ptr<Plan> resolve(const PlanKey& key, const UseMeanwhile& use_meanwhile);
 
+  /// For resolve() after a study behind the launches: what the choice says, and that it is not to be made again.
+  void explain(const KernelState::Reasons& reasons) { reasons_ = reasons; }
+
+  /// A study by hand, see Tuner::tune, and what a plan of its winner may be made by afterwards.
+  Study study(const StudyOptions& options);
+  /// See Tuner::compile.
+  std::vector<CompiledConfig> compile(const std::vector<std::string>& configs);
+  const std::string& key_sha256() const { return key_->sha256; }
+
+  /// Begins the study that resolve() found to be wanted behind the launch. After its plan is in use.
+  void start_behind();
+  ~Resolver();
+
  private:
   struct Answer {
     space::Config config;
@@ -34,6 +50,7 @@ class Resolver {
     bool is_miss = false;  ///< no winner of this very key
   };
   void bind();
+  void capture_launch();
   std::optional<Answer> look_up();
   std::optional<Answer> look_up_compatible();
   std::optional<Answer> accept(const store::WinnerRow& winner, std::string why,
@@ -43,6 +60,9 @@ class Resolver {
   std::unique_ptr<Plan> nearest(const PlanKey& key);
   void stand_by(const PlanKey& key, const UseMeanwhile& use_meanwhile);
   std::optional<Answer> tune(const PlanKey& key, const UseMeanwhile& use_meanwhile);
+  void tune_behind();
+  std::unique_ptr<Plan> choose(const PlanKey& key, std::optional<Answer> answer);
+  CUcontext context_for_measuring() const;
   std::optional<Answer> tuned_answer(const tune::Outcome& outcome);
   Answer default_answer(std::string why);
   std::unique_ptr<Plan> load(const PlanKey& key, Answer answer);
@@ -65,6 +85,8 @@ class Resolver {
   std::shared_ptr<const Miss> miss_;
   std::unique_ptr<Plan> standby_;  // the default config, loaded before tuning began
   std::string why_default_;
+  std::optional<KernelState::Reasons> reasons_;
+  std::optional<BackgroundJob> behind_;
   bool tuned_elsewhere_ = false;
 };
 

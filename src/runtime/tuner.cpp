@@ -26,6 +26,10 @@ Tuner& Tuner::operator=(Tuner&& other) noexcept {
   return *this;
 }
 
+void Tuner::stop() {
+  state_->stop();
+}
+
 void Tuner::set_while_tuned(WhileTuned what) {
   state_->while_tuned.store(what, std::memory_order_relaxed);
 }

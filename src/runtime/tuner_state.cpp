@@ -45,6 +45,7 @@ tune::ServiceOptions service_options(const Settings& settings, Log& log) {
 TunerState::TunerState(Settings settings)
     : settings_(std::move(settings)), log_(settings_.options.log, settings_.threshold, settings_.log_keys) {
   watch_forks();
+  background_ = std::make_unique<Background>(*this);
   auto services = tune::Services::open(service_options(settings_, log_));
   if (!services) throw Error(ErrorCode::bad_options, services.error());
   services_ = std::move(*services);
@@ -59,6 +60,7 @@ TunerState::TunerState(Settings settings)
 
 TunerState::~TunerState() {
   if (!is_forked_child()) return;
+  [[maybe_unused]] const auto* behind = background_.release();
   // They belong to the parent; letting go of them, undestroyed, is all that a child may do.
   [[maybe_unused]] const auto* leaked = new std::shared_ptr<tune::Services>(std::move(services_));
   [[maybe_unused]] const auto* left = new std::vector<Bundle>(std::move(bundles_));
@@ -67,6 +69,7 @@ TunerState::~TunerState() {
 void TunerState::close() {
   open_.store(false, std::memory_order_release);
   if (is_forked_child()) return;
+  background_->stop();
   try {
     tell_misses();
   } catch (...) {  // out of memory: counts are lost, nothing else

@@ -15,6 +15,7 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "jitune/tuner.hpp"
+#include "runtime/background.hpp"
 #include "runtime/environment.hpp"
 #include "runtime/striped_counter.hpp"
 #include "space/device.hpp"
@@ -34,6 +35,10 @@ class TunerState {
   /// them; launches fail from here on with Error{lifetime}.
   void close();
   bool is_open() const { return open_.load(std::memory_order_acquire); }
+
+  /// Ends studies and has none begin, while launches go on.
+  void stop() { stopped_.store(true, std::memory_order_release); }
+  bool may_tune() const { return is_open() && !stopped_.load(std::memory_order_acquire); }
 
   const Settings& settings() const { return settings_; }
   Log& log() { return log_; }
@@ -63,6 +68,8 @@ class TunerState {
   void tell_misses_now_and_then();
 
   std::atomic<WhileTuned> while_tuned{WhileTuned::wait};
+  Background& background() { return *background_; }
+
   std::atomic<long long> stalls{0}, stall_us{0}, fallbacks{0};
   std::atomic<long long> hits{0}, misses{0}, trials{0}, compilations{0};
 
@@ -71,7 +78,7 @@ class TunerState {
   Settings settings_;
   Log log_;
   std::vector<Bundle> bundles_;  ///< after log_, which they use
-  std::atomic<bool> open_{true};
+  std::atomic<bool> open_{true}, stopped_{false};
   std::mutex mutex_;  // of what follows
   std::shared_ptr<tune::Services> services_;
   std::map<CUdevice, space::DeviceInfo> devices_;
@@ -79,6 +86,7 @@ class TunerState {
   std::condition_variable tuned_;
   std::vector<std::weak_ptr<KernelState>> kernels_;
   Clock::time_point misses_told_ = Clock::now();
+  std::unique_ptr<Background> background_;
 };
 
 namespace detail {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/clock.hpp"
@@ -18,6 +19,8 @@ std::string device_lock_path(const std::string& uuid);
 /// (not in $TMPDIR: all processes of the machine must meet in one place). Waits until `deadline`, polling every 20 ms;
 /// the failure names the file and says that another process measures. Let go by closing the descriptor, which the death
 /// of the process does too.
-Result<UniqueFd> lock_device(const std::string& uuid, Clock::time_point deadline);
+/// `cancelled`, where given, ends the wait too.
+Result<UniqueFd> lock_device(const std::string& uuid, Clock::time_point deadline,
+                             const std::function<bool()>& cancelled = {});
 
 }  // namespace jitune::tune

@@ -1,6 +1,7 @@
 #include "tune/measurer.hpp"
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "gpu/driver.hpp"
@@ -11,6 +12,7 @@ namespace jitune::tune {
 namespace {
 
 constexpr std::chrono::milliseconds kSetupLimit{60000};  // context, allocations, copies of the caller's data
+constexpr std::chrono::milliseconds kLookForCancel{50};
 constexpr std::chrono::milliseconds kFactsLimit{10000};
 constexpr std::chrono::milliseconds kReferenceLimit{30000};  // nothing is known of the kernel's time yet
 
@@ -45,9 +47,23 @@ Measurer::Measurer(Options options) : options_(std::move(options)) {
 
 Measurer::~Measurer() = default;
 
+/// As Pool::call, but a study that was cancelled does not wait for the answer.
+pool::Reply Measurer::call(Json request, std::chrono::milliseconds limit) {
+  if (options_.in_process) return call_here(request);
+  auto promise = std::make_shared<std::promise<pool::Reply>>();
+  auto answer = promise->get_future();
+  const uint64_t id =
+      pool_->submit(std::move(request), limit, [promise](pool::Reply reply) { promise->set_value(std::move(reply)); });
+  while (answer.wait_for(kLookForCancel) != std::future_status::ready)
+    if (was_cancelled()) {
+      pool_->cancel(id);
+      break;
+    }
+  return answer.get();
+}
+
 /// As a worker would answer. Nothing bounds it: a kernel that never ends never returns.
-pool::Reply Measurer::call(const Json& request, std::chrono::milliseconds limit) {
-  if (!options_.in_process) return pool_->call(request, limit);
+pool::Reply Measurer::call_here(const Json& request) {
   pool::Reply reply;
   const auto started = Clock::now();
   const auto driver = gpu::driver();
@@ -72,15 +88,18 @@ void Measurer::warm_up() {
   if (!options_.in_process) pool_->warm_up(1);
 }
 
-Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point deadline) {
+Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point deadline,
+                                std::function<bool()> cancelled) {
   Begun begun;
-  std::unique_lock<std::timed_mutex> turn(study_mutex_, deadline);
-  if (!turn) {
-    begun.error = "another study of this process is measuring on this GPU";
-    return begun;
-  }
+  std::unique_lock<std::timed_mutex> turn(study_mutex_, std::defer_lock);
+  while (!turn.try_lock_until(std::min(deadline, Clock::now() + kLookForCancel)))
+    if (Clock::now() >= deadline || (cancelled && cancelled())) {
+      begun.error = "another study of this process is measuring on this GPU";
+      return begun;
+    }
   study_lock_ = std::move(turn);
-  auto lock = lock_device(options_.device_uuid, deadline);
+  cancelled_ = std::move(cancelled);
+  auto lock = lock_device(options_.device_uuid, deadline, [this] { return was_cancelled(); });
   if (!lock) {
     study_lock_.unlock();
     begun.error = lock.error();
@@ -117,6 +136,10 @@ Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point d
 
 /// Brings a fresh worker to where the dead one was: buffers, and the outputs that others are compared with.
 bool Measurer::ensure_ready() {
+  if (was_cancelled()) {
+    setup_error_ = "the study was cancelled";
+    return false;
+  }
   if (ready_) return true;
   if (!usable_) return false;
   const pool::Reply reply = call(measure::to_json(setup_), kSetupLimit);
@@ -170,6 +193,7 @@ measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chr
                   reply.wall_ms);
   }
   ready_ = false;
+  if (reply.outcome == pool::Outcome::cancelled) return not_run("the study was cancelled");
   // The next candidate must not share the GPU with a kernel that still runs: wait until the process is gone.
   if (!restart()) {
     usable_ = false;
@@ -246,7 +270,8 @@ measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double 
   return reply;
 }
 
-measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidates, std::chrono::milliseconds limit) {
+measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidates, double share,
+                                        std::chrono::milliseconds limit) {
   measure::RematchReply failed_reply;
   if (!ensure_ready()) {
     failed_reply.error = setup_error_;
@@ -254,6 +279,7 @@ measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidat
   }
   measure::RematchRequest request;
   request.candidates = std::move(candidates);
+  request.share = share;
   const pool::Reply reply = call(measure::to_json(request), limit);
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::rematch_reply_from_json(reply.message);
@@ -290,6 +316,7 @@ void Measurer::end() {
   reference_.reset();
   host_outputs_.reset();
   setup_ = {};
+  cancelled_ = {};
   device_lock_.reset();
   study_lock_.unlock();
 }

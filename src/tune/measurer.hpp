@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,7 +43,9 @@ class Measurer {
     bool out_of_memory = false;
     std::string error;
   };
-  Begun begin(const measure::Setup& setup, Clock::time_point deadline);
+  /// `cancelled` is asked while anything of this study is waited for; once true, the worker is killed and no other
+  /// used.
+  Begun begin(const measure::Setup& setup, Clock::time_point deadline, std::function<bool()> cancelled = {});
 
   /// Runs a candidate and, if it is good, makes its outputs what later ones are compared with. One with an `order` is a
   /// reference kernel, no config: it does not decide how samples are taken.
@@ -66,7 +69,9 @@ class Measurer {
   /// From now on wrong results are sorted into groups that agree: the reference is none to trust.
   void sort_wrong_results(bool wanted) { sort_wrong_results_ = wanted; }
 
-  measure::RematchReply rematch(std::vector<measure::Candidate> candidates, std::chrono::milliseconds limit);
+  /// `share`: of the GPU's time, in short pieces; 1: all of it.
+  measure::RematchReply rematch(std::vector<measure::Candidate> candidates, double share,
+                                std::chrono::milliseconds limit);
   Result<space::KernelFacts> facts(const measure::FactsRequest& request);
 
   /// Ends the study: lets go of the GPU and, unless the worker is kept, frees its memory by ending it.
@@ -81,11 +86,13 @@ class Measurer {
   const std::string& trouble() const { return setup_error_; }  ///< why not
 
  private:
-  pool::Reply call(const Json& request, std::chrono::milliseconds limit);
+  pool::Reply call_here(const Json& request);
   bool restart();
   bool ensure_ready();
   Result<void> move_data(const measure::HostDataRequest& request);
   Result<void> send_host_outputs();
+  pool::Reply call(Json request, std::chrono::milliseconds limit);
+  bool was_cancelled() const { return cancelled_ && cancelled_(); }
   void pin_method(const measure::TrialReply& reply);
   measure::TrialReply run(const measure::TrialRequest& request, std::chrono::milliseconds limit);
 
@@ -105,6 +112,7 @@ class Measurer {
   bool method_pinned_ = false;
   bool device_lost_ = false;
   std::string setup_error_;
+  std::function<bool()> cancelled_;
 };
 
 }  // namespace jitune::tune

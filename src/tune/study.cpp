@@ -13,6 +13,7 @@ using measure::TrialStatus;
 
 constexpr double kManyConfigs = 2000;  // more are hardly tried in one study
 constexpr double kExploreShare = 0.9;  // of the budget; the rest is for the rematch
+constexpr std::chrono::milliseconds kLookForCancel{50};
 constexpr space::KernelFacts kAnyFacts{1, 0, 0, 1};
 constexpr std::chrono::milliseconds kLeaseWithoutBudget{600'000};
 
@@ -46,8 +47,9 @@ Study::~Study() {
 
 /// Ends the study without a decision.
 bool Study::fail(std::string outcome, std::string note) {
-  outcome_.outcome = std::move(outcome);
-  outcome_.note = std::move(note);
+  const bool cancelled = was_cancelled();
+  outcome_.outcome = cancelled ? "cancelled" : std::move(outcome);
+  outcome_.note = cancelled ? "" : std::move(note);
   outcome_.wall_ms = elapsed_ms();
   if (study_ != 0) {
     (void)services_.store().end_study(study_, lease_, {outcome_.outcome, outcome_.note}, std::nullopt);
@@ -107,7 +109,7 @@ bool Study::prepare() {
   const bool many = instance_.space().list(4).size() == 4;
   first_ = std::make_unique<Compiler::Stream>(*compiler_, many && compiler_->width() == 1);
   rest_ = std::make_unique<Compiler::Stream>(*compiler_, many);
-  compiler_->warm_up(compiler_->width());
+  compiler_->warm_up(compile_width());
   first_->submit(utility_job(instance_.device().arch(), compiler_->nvrtc().build));
   if (!submit_reference()) return false;
   if (default_config_) {
@@ -157,8 +159,24 @@ bool Study::out_of_time() const {
 }
 
 bool Study::was_cancelled() {
-  if (outcome_.outcome.empty() && request_.cancelled && request_.cancelled()) outcome_.outcome = "cancelled";
-  return outcome_.outcome == "cancelled";
+  if (!cancelled_ && request_.cancelled && request_.cancelled()) cancelled_ = true;
+  if (cancelled_ && outcome_.outcome.empty()) outcome_.outcome = "cancelled";
+  return cancelled_;
+}
+
+/// As Stream::next, but a study that was cancelled does not wait.
+std::optional<Compiled> Study::next(Compiler::Stream& stream, Clock::time_point deadline) {
+  while (!was_cancelled()) {
+    const auto look_at = std::min(deadline, Clock::now() + kLookForCancel);
+    if (auto compiled = stream.next(look_at)) return compiled;
+    if (Clock::now() >= deadline || stream.pending() == 0) break;
+  }
+  return std::nullopt;
+}
+
+int Study::compile_width() const {
+  const int most = request_.rationing.compile_width;
+  return most > 0 ? std::min(most, compiler_->width()) : compiler_->width();
 }
 
 Result<measure::Setup> Study::make_setup(const space::Config& config, const Compiled& utility) const {
@@ -179,7 +197,7 @@ bool Study::measure_default() {
   // Both are there within one compile deadline of the first request; a retry after a crash may double it.
   const auto patience = Clock::now() + 2 * services_.options().compile_timeout + std::chrono::seconds(60);
   std::optional<Compiled> utility, standard, reference;
-  while (auto compiled = first_->next(patience)) {
+  while (auto compiled = next(*first_, patience)) {
     if (compiled->job.spec.source_name == "jitune_utility.cu")
       utility = std::move(compiled);
     else if (compiled->job.build.sha256 == reference_build_)
@@ -199,7 +217,7 @@ bool Study::measure_default() {
   const auto started = Clock::now();
   const auto wait_until = request_.budget.count() > 0 ? explore_until_ : Clock::now() + std::chrono::minutes(10);
   measurer_->use_context(request_.context);
-  const auto begun = measurer_->begin(*setup, wait_until);
+  const auto begun = measurer_->begin(*setup, wait_until, request_.cancelled);
   outcome_.measure_ms += ms_since(started);
   outcome_.costs.wait_ms += ms_since(started);
   if (!begun.ok) return fail(begun.out_of_memory ? "out_of_memory" : "error", begun.error);
@@ -217,9 +235,10 @@ bool Study::measure_default() {
 
 /// Keeps the compile workers busy without compiling far ahead of what is measured.
 void Study::refill() {
-  const auto width = static_cast<size_t>(compiler_->width());
+  const auto width = static_cast<size_t>(compile_width());
   // A search that learns is asked no further ahead than the workers need to stay busy.
-  const size_t wanted = strategy_->adaptive() ? width + 2 : 3 * width;
+  const bool rationed = request_.rationing.compile_width > 0;  // what is in flight runs at a time
+  const size_t wanted = rationed ? width : strategy_->adaptive() ? width + 2 : 3 * width;
   while (!space_used_up_ && rest_->pending() < wanted) {
     const size_t room = wanted - rest_->pending();
     auto batch = strategy_->ask(request_.search.trials > 0 ? std::min(room, trials_left()) : room);
@@ -243,7 +262,8 @@ void Study::refill() {
 void Study::explore() {
   while (!was_cancelled() && measurer_->usable()) {
     refill();
-    auto compiled = rest_->next(explore_until_);
+    auto compiled = next(*rest_, explore_until_);
+    if (was_cancelled()) break;
     if (!compiled) {
       if (rest_->pending() > 0 || !space_used_up_) outcome_.outcome = "budget";
       break;

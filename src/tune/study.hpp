@@ -56,6 +56,9 @@ class Study {
   double elapsed_ms() const { return ms_since(start_); }
   bool out_of_time() const;
   bool was_cancelled();
+  std::optional<Compiled> next(Compiler::Stream& stream, Clock::time_point deadline);
+  int compile_width() const;
+  void used_gpu(const measure::TrialReply& reply);
   Result<measure::Setup> make_setup(const space::Config& config, const Compiled& utility) const;
   Result<measure::Candidate> make_candidate(const Compiled& compiled);
   Result<std::vector<space::ArgSpec>> args_of(const space::Config& config, const space::KernelFacts& facts) const;
@@ -114,6 +117,7 @@ class Study {
   std::optional<space::Instance::ReferenceSpec> reference_;
   std::string reference_build_;     // its build key
   bool trusted_reference_ = false;  // has_reference_, and it is the definition's
+  bool cancelled_ = false;
   double best_us_ = 0;
   double default_us_ = 0;
   std::string best_config_;

@@ -28,6 +28,7 @@ void Study::add_old_finalists() {
   std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   if (ranked.size() > kMaxFinalists / 2) ranked.resize(kMaxFinalists / 2);
   for (const auto& [estimate, row] : ranked) {
+    if (was_cancelled()) return;
     auto config = space::parse_values(row->config);
     if (!config || (default_config_ && *config == *default_config_)) continue;
     auto job = make_job(instance_, *config, source_, compiler_->nvrtc().build);
@@ -76,7 +77,7 @@ void Study::log_finalists(const std::vector<size_t>& chosen, const std::vector<s
 }
 
 void Study::rematch() {
-  if (measurer_->usable() && outcome_.outcome != "cancelled") add_old_finalists();
+  if (measurer_->usable() && !was_cancelled()) add_old_finalists();
   if (good_.empty() || measurer_->device_lost()) return;  // times of a GPU that failed are not published
   const auto chosen = finalists();
   std::vector<std::vector<double>> series;
@@ -87,13 +88,13 @@ void Study::rematch() {
     series.push_back({good_[chosen[i]].median_us});
     round_us += good_[chosen[i]].median_us;
   }
-  if (chosen.size() > 1 && measurer_->usable()) {
+  if (chosen.size() > 1 && measurer_->usable() && !was_cancelled()) {
     std::vector<measure::Candidate> candidates;
     for (const size_t index : chosen) candidates.push_back(good_[index].candidate);
-    const auto limit = std::chrono::milliseconds(
-        static_cast<int64_t>(std::max(5000.0, 20 * kRematchRounds * launches_ * round_us / 1000)));
+    const auto limit = std::chrono::milliseconds(static_cast<int64_t>(
+        std::max(5000.0, 20 * kRematchRounds * launches_ * round_us / 1000) / request_.rationing.share));
     const auto started = Clock::now();
-    auto reply = measurer_->rematch(std::move(candidates), limit);
+    auto reply = measurer_->rematch(std::move(candidates), request_.rationing.share, limit);
     outcome_.measure_ms += ms_since(started);
     outcome_.costs.rematch_ms += ms_since(started);
     if (reply.discarded > 0)
@@ -104,7 +105,7 @@ void Study::rematch() {
       outcome_.costs.method += ", finalists x " + std::to_string(reply.launches);
     if (reply.ok && reply.samples_us.size() == chosen.size())
       series = std::move(reply.samples_us);
-    else
+    else if (!was_cancelled())
       services_.log().warning(
           "rematch_failed", instance_.model().name(),
           "the finalists could not be measured again (" + reply.error + "); decided by their first times",
@@ -140,8 +141,10 @@ void Study::publish() {
       outcome_.note =
           outcome_.trials == 0 ? "no config satisfies the constraints" : "every config that was tried failed";
   }
-  auto end =
-      services_.store().end_study(study_, lease_, {outcome_.outcome, stored_note(), outcome_.costs}, outcome_.winner);
+  // What was measured beside an application and never again is not to last.
+  const bool lasts = !(cancelled_ && request_.rationing.is_shared());
+  auto end = services_.store().end_study(study_, lease_, {outcome_.outcome, stored_note(), outcome_.costs},
+                                         lasts ? outcome_.winner : std::nullopt);
   if (!end) {
     services_.log().warning("store_write", instance_.model().name(),
                             "the study's end could not be stored: " + end.error(), request_.key.sha256);

@@ -24,8 +24,14 @@ void Study::follow_drift() {
   if (reply.status == TrialStatus::ok) drift_.note(measure::summarise(reply.samples_us).median_us);
   outcome_.measure_ms += ms_since(started);
   note_costs(reply);
+  used_gpu(reply);
   trials_since_anchor_ = 0;
   measured_ms_ = 0;
+}
+
+/// Beside an application: the pause that this use of its GPU costs.
+void Study::used_gpu(const measure::TrialReply& reply) {
+  if (request_.rationing.after_measuring) request_.rationing.after_measuring(reply.check_ms + reply.run_ms);
 }
 
 void Study::note_costs(const measure::TrialReply& reply) {

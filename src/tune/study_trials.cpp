@@ -121,6 +121,7 @@ void Study::run(Compiled compiled) {
   outcome_.measure_ms += ms_since(started);
   measured_ms_ += ms_since(started);
   note_costs(reply);
+  used_gpu(reply);
   if (reply.not_run) return;  // explore() sees that there is no worker any more
   if (is_violent(reply.status) && measurer_->usable())
     (void)store.record_failure(compiled.job.build.sha256, request_.key.problem, measure::to_string(reply.status),
@@ -130,7 +131,9 @@ void Study::run(Compiled compiled) {
 
 void Study::note_reply(Compiled compiled, measure::Candidate candidate, const measure::TrialReply& reply) {
   auto row = row_of(compiled);
-  const auto summary = measure::summarise(reply.samples_us);
+  auto samples_us = reply.samples_us;
+  if (request_.rationing.is_shared()) measure::drop_foreign_slices(samples_us);
+  const auto summary = measure::summarise(samples_us);
   TrialStatus status = reply.status;
   std::string error = reply.error;
   if (status == TrialStatus::ok && summary.samples == 0) {
@@ -154,7 +157,7 @@ void Study::note_reply(Compiled compiled, measure::Candidate candidate, const me
     row.occupancy =
         std::min(1.0, static_cast<double>(candidate.geometry.threads()) * reply.facts.max_blocks_per_sm / threads);
 
-  if (status == TrialStatus::ok || status == TrialStatus::early_stopped) early_stop_->note(reply.samples_us);
+  if (status == TrialStatus::ok || status == TrialStatus::early_stopped) early_stop_->note(samples_us);
   note_group(compiled.job.config, reply);
   const bool is_default = default_config_ && compiled.job.config == *default_config_;
   if (is_default && trusted_reference_ && status == TrialStatus::wrong_result) note_wrong_default(error);

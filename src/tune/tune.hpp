@@ -37,6 +37,16 @@ struct SearchRequest {
   uint64_t window = 0;            ///< ... within so many trials
 };
 
+/// How a study beside a running application is held back.
+struct Rationing {
+  double share = 1;       ///< of GPU time; below 1 the GPU is taken to be shared: long uses of it are cut into pieces
+  int compile_width = 0;  ///< compilations at a time; 0: as many as there are workers
+  /// After each use of the GPU, with about what it took of the GPU's time: the place to pause.
+  std::function<void(double busy_ms)> after_measuring = {};
+
+  bool is_shared() const { return share < 1; }
+};
+
 /// One tuning run.
 struct Request {
   const space::Instance* instance = nullptr;
@@ -53,7 +63,10 @@ struct Request {
   std::vector<std::pair<size_t, std::vector<uint8_t>>> scalars;  ///< the caller's own values, by arg
   std::function<void(const Progress&)> on_progress;              ///< after each trial, on the calling thread
   std::function<void(const store::TrialRow&)> on_trial;          ///< likewise
-  std::function<bool()> cancelled = {};                          ///< asked between trials
+  /// Asked all the time, on the calling thread: true ends the study within about 200 ms, whatever is under way. Trials
+  /// that are done stay.
+  std::function<bool()> cancelled = {};
+  Rationing rationing = {};
 };
 
 /// What came of it.

@@ -154,6 +154,12 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task, con
   const Options& options = session.options();
   request.search = {options.strategy, options.strategy_command, options.trials, options.improvement / 100,
                     options.patience};
+  if (task.data != nullptr)
+    if (const auto fallback = task.instance.default_config())
+      if (const auto args = task.instance.args(*fallback, {1, 0, 0, 1})) {
+        request.data = task.data->sources(*args);
+        request.scalars = task.data->scalars(*args);
+      }
   request.cancelled = interrupted;
   request.on_progress = [&](const tune::Progress& now) {
     session.progress().update({place + task.label(), now.total, static_cast<uint64_t>(now.done),
@@ -182,7 +188,10 @@ Exit run_tune(Session& session) {
   const bool json = session.options().json;
   const bool from_database = session.options().from_misses;
   std::vector<Work> work;
-  if (!from_database) work = session.load();  // what is wrong with files is told before anything is opened
+  if (!session.options().captures.empty())
+    work = load_captures(session.options());
+  else if (!from_database)
+    work = session.load();  // what is wrong with files is told before anything is opened
   const space::DeviceInfo device = session.gpu();
   if (from_database) {
     const auto store = session.open_store();

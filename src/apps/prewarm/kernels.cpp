@@ -135,7 +135,7 @@ std::vector<Task> bind_work(const std::vector<Work>& work, const space::DeviceIn
     Result<space::Instance> instance = space::Instance::bind(item.model, item.problem.values, device);
     if (!instance)
       throw Stop(Exit::usage, (item.problem.place.empty() ? "" : item.problem.place + ": ") + instance.error());
-    tasks.push_back({std::move(instance).value(), item.problem});
+    tasks.push_back({std::move(instance).value(), item.problem, item.data});
   }
   return tasks;
 }

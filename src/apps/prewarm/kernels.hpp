@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/prewarm/captures.hpp"
 #include "apps/prewarm/options.hpp"
 #include "apps/prewarm/problems.hpp"
 #include "space/instance.hpp"
@@ -16,6 +17,7 @@ namespace jitune::prewarm {
 struct Work {
   std::shared_ptr<const space::Model> model;
   ProblemSpec problem;
+  std::shared_ptr<const CapturedData> data = {};  ///< of a captured launch; null: fills
 };
 
 /// Loads the kernels of `options.files` and gives each the problems whose names are exactly its own. Opens nothing
@@ -32,6 +34,7 @@ std::vector<Work> load_misses(const Options& options, store::Store& store, const
 struct Task {
   space::Instance instance;
   ProblemSpec problem;
+  std::shared_ptr<const CapturedData> data = {};
   std::string label() const;  ///< `rmsnorm T=half hidden=8192 rows=4096`
 };
 

@@ -194,6 +194,9 @@ void add_tune(CLI::App& app, Options& options) {
   shared.kernels(false);
   shared.app->add_flag("--from-misses", options.from_misses,
                        "No files: what launches on this GPU found no winner for, most wanted first");
+  shared.app
+      ->add_option("--capture", options.captures, "No files: launches that JITUNE_CAPTURE stored, with their data")
+      ->option_text("FILE ...");
   shared.device();
   shared.database();
   shared.duration("--budget", options.budget, "At most this long a problem, 30s or 2m (default: until all is tried)");
@@ -400,12 +403,17 @@ Options parse_command_line(int argc, char** argv) {
     throw Stop(Exit::usage, explain(app, error, argc, argv));
   }
   const bool from_database = options.from_misses;
-  if (options.command == Options::Command::tune && options.files.empty() && !from_database)
+  if (options.command == Options::Command::tune && options.files.empty() && !from_database && options.captures.empty())
     throw Stop(Exit::usage, std::string(kWhichKernel) + "\n(jit-prewarm tune --help lists the options)");
   if (from_database && (!options.files.empty() || !options.problems.empty() || !options.problem_table.empty()))
     throw Stop(Exit::usage,
                "--from-misses takes kernels and problems from the database; give no files and no "
                "problems with them");
+  if (!options.captures.empty() &&
+      (from_database || !options.files.empty() || !options.problems.empty() || !options.problem_table.empty()))
+    throw Stop(Exit::usage,
+               "--capture takes kernels and problems from its files; give no other files, no problems and no "
+               "--from-misses with it");
   return options;
 }
 

@@ -44,7 +44,8 @@ struct Options {
   std::chrono::milliseconds compile_timeout{60000};
   std::chrono::milliseconds budget{0};  ///< 0: none
   bool force = false;
-  bool from_misses = false;  ///< tune: what launches found no winner for
+  bool from_misses = false;           ///< tune: what launches found no winner for
+  std::vector<std::string> captures;  ///< tune: files that JITUNE_CAPTURE made
   bool defaults_only = false;
   bool json = false;
   uint64_t seed = 1;

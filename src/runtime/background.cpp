@@ -1,0 +1,198 @@
+#include "runtime/background.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <utility>
+
+#include "runtime/capture.hpp"
+#include "runtime/kernel_state.hpp"
+#include "runtime/tuner_state.hpp"
+#include "tune/compiler.hpp"
+
+namespace jitune::runtime {
+namespace {
+
+constexpr std::chrono::milliseconds kQuiet{1000};  // without a launch: the GPU is taken to be free
+constexpr std::chrono::milliseconds kLookForQuiet{200};
+constexpr std::chrono::milliseconds kPiece{20};       // of a pause
+constexpr std::chrono::milliseconds kHeldPause{500};  // before looking again at a key that another process tunes
+constexpr int kMostHeld = 1200;
+constexpr size_t kMostKept = 64 << 20;  // bytes of a snapshot
+
+}  // namespace
+
+void Background::add(BackgroundJob job) {
+  const std::lock_guard lock(mutex_);
+  if (stop_) return;
+  jobs_.push_back(std::move(job));
+  if (!thread_.joinable()) {
+    // The application's signals are for its own threads.
+    sigset_t all, old;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &old);
+    thread_ = std::thread([this] { run(); });
+    ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  }
+  changed_.notify_all();
+}
+
+void Background::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  jobs_.clear();
+  unconfirmed_.clear();
+}
+
+bool Background::wait(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return !changed_.wait_for(lock, time, [&] { return stop_; });
+}
+
+void Background::queue(std::deque<BackgroundJob>& jobs, BackgroundJob job) {
+  const std::lock_guard lock(mutex_);
+  jobs.push_back(std::move(job));
+}
+
+/// Whether no launch was made through this Tuner for a while.
+bool Background::is_quiet() {
+  const long long launches = tuner_.launches.sum();
+  if (launches != launches_seen_) {
+    launches_seen_ = launches;
+    quiet_since_ = Clock::now();
+    return false;
+  }
+  return Clock::now() - quiet_since_ >= kQuiet;
+}
+
+/// After `busy_ms` of the GPU: the rest of that time is the application's, unless it does not want it.
+void Background::pause(double busy_ms) {
+  const double pause_ms = busy_ms * (1 / tuner_.settings().options.background_share - 1);
+  const auto until =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(pause_ms));
+  while (!is_quiet() && tuner_.may_tune()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    if (left.count() <= 0 || !wait(std::min(kPiece, left))) return;
+  }
+}
+
+/// The next job; a rematch only while the application is quiet. Nothing: look again.
+std::optional<BackgroundJob> Background::next(std::unique_lock<std::mutex>& lock) {
+  auto take = [](std::deque<BackgroundJob>& jobs) {
+    std::optional<BackgroundJob> job(std::move(jobs.front()));
+    jobs.pop_front();
+    return job;
+  };
+  if (!jobs_.empty()) return take(jobs_);
+  if (!unconfirmed_.empty() && is_quiet()) return take(unconfirmed_);
+  if (unconfirmed_.empty())
+    changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
+  else
+    changed_.wait_for(lock, kLookForQuiet, [&] { return stop_ || !jobs_.empty(); });
+  return std::nullopt;
+}
+
+void Background::run() {
+  if (auto driver = gpu::driver()) {
+    // Whatever the application captures, this thread must neither fail by it nor end it.
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (*driver)->cuThreadExchangeStreamCaptureMode(&mode);
+  }
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    auto job = next(lock);
+    if (!job || stop_) continue;
+    lock.unlock();
+    try {
+      tune(std::move(*job));
+    } catch (const std::exception& error) {
+      tuner_.log().warning("background_failed", "", error.what());
+    }
+    job.reset();
+    lock.lock();
+  }
+}
+
+tune::Rationing Background::rationing(const BackgroundJob& job, tune::Services& services) {
+  const auto& options = tuner_.settings().options;
+  tune::Rationing rationing;
+  if (!job.confirms && options.background_share < 1) {
+    rationing.share = options.background_share;
+    rationing.after_measuring = [this](double busy_ms) { pause(busy_ms); };
+  }
+  if (options.background_compile_share < 1)
+    if (auto compiler = services.compiler())
+      rationing.compile_width =
+          std::max(1, static_cast<int>(std::lround((*compiler)->width() * options.background_compile_share)));
+  return rationing;
+}
+
+void Background::tune(BackgroundJob job) {
+  const auto services = tuner_.services();
+  if (services == nullptr || !tuner_.may_tune()) return;
+  const std::string name = job.instance->model().name();
+  if (auto exported = job.data.export_snapshot(true); !exported) {
+    tuner_.log().warning("snapshot_failed", name, exported.error() + "; fills are used", job.key.sha256);
+    job.data = {};
+  }
+  const long long launches = tuner_.launches.sum();
+  tune::Request request;
+  request.instance = job.instance.get();
+  request.key = job.key;
+  request.budget = tuner_.settings().options.background_budget;
+  request.resume = job.confirms;
+  request.data = job.data.sources();
+  request.scalars = job.data.scalars();
+  request.cancelled = [&] { return !tuner_.may_tune() || (job.confirms && tuner_.launches.sum() != launches_seen_); };
+  request.rationing = rationing(job, *services);
+  const auto outcome = tune::tune(*services, request);
+  tuner_.trials.fetch_add(outcome.trials, std::memory_order_relaxed);
+  tuner_.compilations.fetch_add(outcome.compilations, std::memory_order_relaxed);
+  tuner_.log().info("tuned", name,
+                    std::string(job.confirms ? "quiet rematch: " : "in the background: ") + outcome.outcome + ": " +
+                        std::to_string(outcome.trials) + " trials" + (outcome.note.empty() ? "" : "; " + outcome.note));
+  if (!tuner_.may_tune()) {
+    tuner_.end_tuning(job.key.sha256);
+    return;
+  }
+  if (outcome.outcome == "held" && ++job.held < kMostHeld) {
+    if (wait(kHeldPause)) queue(jobs_, std::move(job));
+    return;
+  }
+  if (job.confirms && outcome.outcome == "cancelled") {  // the application woke up
+    queue(unconfirmed_, std::move(job));
+    return;
+  }
+  const bool disturbed = !job.confirms && tuner_.launches.sum() != launches && outcome.outcome != "answered";
+  swap_in(job, outcome, disturbed);
+  if (!job.confirms) tuner_.end_tuning(job.key.sha256);
+  if (outcome.winner && disturbed) {
+    // A large snapshot is not kept in GPU memory until the application is quiet; its data are not those of the rematch.
+    if (job.data.copied_bytes() > kMostKept) return;
+    job.confirms = true;
+    queue(unconfirmed_, std::move(job));
+  }
+}
+
+/// Puts the plan with the winner, or the reason for none, in the old one's place.
+void Background::swap_in(const BackgroundJob& job, const tune::Outcome& outcome, bool disturbed) {
+  const auto kernel = job.kernel.lock();
+  if (kernel == nullptr) return;
+  std::string found = outcome.outcome == "answered" ? "tuned elsewhere"
+                      : job.confirms                ? "tuned in the background, confirmed by a quiet rematch"
+                      : disturbed                   ? "tuned in the background; provisional until a quiet rematch"
+                                                    : "tuned in the background";
+  const std::string why_default =
+      "background tuning ended in " + outcome.outcome + (outcome.note.empty() ? "" : ": " + outcome.note);
+  if (!outcome.winner) tuner_.log().warning("tuning_failed", kernel->model().name(), why_default, job.key.sha256);
+  if (job.confirms && !outcome.winner) return;  // the first result stands
+  kernel->refresh(job.problem, job.context, job.key.sha256, {std::move(found), why_default});
+}
+
+}  // namespace jitune::runtime

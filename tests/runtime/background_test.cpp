@@ -1,0 +1,238 @@
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "runtime/fixture.hpp"
+#include "store/store.hpp"
+
+using namespace jitune;
+using test::FakeGpu;
+using test::quiet_options;
+
+namespace {
+
+constexpr int kCount = 4096;
+// Each launch really takes 20 ms: a study of three configs takes long enough to be interrupted.
+constexpr const char* kSlow =
+    R"({"real_time": true, "kernels": [{"match": "increment<", "time_us": 20000, "spread": 0, "noise": 0,
+        "factors": [{"128": 0.5, "256": 0.8}]}]})";
+constexpr const char* kSpec =
+    R"({"kernels": [{"match": "increment<", "time_us": 100, "spread": 0, "noise": 0,
+        "factors": [{"128": 0.5, "256": 0.8}]}]})";
+
+using Increment = Kernel<void(float*, int)>;
+
+KernelDefinition increment() {
+  return {.name = "increment",
+          .source_text =
+              "template <int BLOCK> __global__ void increment(float* x, int n) "
+              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
+          .entry = "increment<{BLOCK}>",
+          .problem = {"n"},
+          .params = {{"BLOCK", {64, 128, 256}}},
+          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
+          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
+          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::atomic<int> studies_ended{0};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Launches until the plan is another than the default config's, at most a minute. The number of launches.
+int launch_until_swapped(Increment& kernel, const Problem& problem, float* x) {
+  int launches = 0;
+  const auto start = std::chrono::steady_clock::now();
+  while (kernel.choice(problem).source == Choice::Source::default_config && seconds_since(start) < 60) {
+    kernel.launch(nullptr, problem, x, kCount);
+    ++launches;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return launches;
+}
+
+}  // namespace
+
+TEST_CASE("on background the default config is launched at once, and the winner swapped in while launches go on") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  const auto bytes = gpu.fake().allocated_bytes();
+  {
+    auto options = quiet_options(Track::background, dir / "a.db");
+    options.background_share = 0.5;
+    Tuner tuner(options);
+    Increment kernel(tuner, increment());
+    const auto problem = kernel.problem({{"n", kCount}});
+    kernel.launch(nullptr, problem, x, kCount);
+    CHECK(kernel.choice(problem).config == R"({"BLOCK":64})");
+    CHECK(kernel.choice(problem).why == "it is being tuned in the background");
+    CHECK(gpu.fake().allocated_bytes() >= bytes + kCount * 4);  // the snapshot
+    const int launches = 1 + launch_until_swapped(kernel, problem, x);
+    CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
+    CHECK(has(kernel.choice(problem).why, "tuned in the background; provisional"));
+    CHECK(launches > 10);
+    kernel.launch(nullptr, problem, x, kCount);
+    CHECK(gpu.read(x, kCount) == std::vector<float>(kCount, static_cast<float>(launches + 1)));
+    CHECK(tuner.statistics().trials == 3);
+    // Quiet from here on: the finalists are measured again.
+    const auto quiet = std::chrono::steady_clock::now();
+    while (!has(kernel.choice(problem).why, "confirmed") && seconds_since(quiet) < 60)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(has(kernel.choice(problem).why, "confirmed by a quiet rematch"));
+    CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
+  }
+  CHECK(gpu.fake().allocated_bytes() <= bytes);  // the snapshot is gone
+  Tuner tuner(quiet_options(Track::lookup, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  CHECK(kernel.choice(kernel.problem({{"n", kCount}})).config == R"({"BLOCK":128})");
+}
+
+TEST_CASE("a Tuner that ends in the middle of background tuning ends within a second, and its workers with it") {
+  if (!test::have_nvrtc()) return;
+  FakeGpu gpu(kSlow);
+  float* x = gpu.buffer(kCount, 0);
+  auto options = quiet_options(Track::background, "off");
+  std::optional<Tuner> tuner(options);
+  Increment kernel(*tuner, increment());
+  const auto problem = kernel.problem({{"n", kCount}});
+  kernel.launch(nullptr, problem, x, kCount);
+  const auto begun = std::chrono::steady_clock::now();
+  while (tuner->statistics().workers_started < 2 && seconds_since(begun) < 30)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  CHECK(kernel.choice(problem).source == Choice::Source::default_config);
+  const auto start = std::chrono::steady_clock::now();
+  tuner.reset();
+  CHECK(seconds_since(start) < 1.5);  // a second, and what a loaded machine adds
+  CHECK(test::run_program("pgrep -fc -P " + std::to_string(::getpid()) + " [j]itune-worker").out == "0\n");
+}
+
+TEST_CASE("a background launch that is wrong says so at once, and the key can still be tuned") {
+  if (!test::have_nvrtc()) return;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  Tuner tuner(quiet_options(Track::background, "off"));
+  Increment kernel(tuner, increment());
+  CHECK_THROWS_AS(kernel.launch(nullptr, kernel.problem({{"n", 2 * kCount}}), x, 2 * kCount), Error);
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}).on(Track::tune), x, kCount);
+  CHECK(tuner.statistics().trials == 3);
+}
+
+TEST_CASE("background tuning keeps to its share of the GPU's time while the application launches") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(R"({"real_time": true, "kernels": [{"match": "increment<", "time_us": 1000, "spread": 0, "noise": 0,
+                  "factors": [{"128": 0.5, "256": 0.8}]}]})");
+  float* x = gpu.buffer(kCount, 0);
+  constexpr double kShare = 0.1;
+  double wall_ms = 0;
+  {
+    auto options = quiet_options(Track::background, dir / "a.db");
+    options.background_share = kShare;
+    Tuner tuner(options);
+    Increment kernel(tuner, increment());
+    const auto problem = kernel.problem({{"n", kCount}});
+    kernel.launch(nullptr, problem, x, kCount);
+    const auto start = std::chrono::steady_clock::now();
+    launch_until_swapped(kernel, problem, x);
+    wall_ms = seconds_since(start) * 1000;
+    CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
+  }
+  auto store = store::Store::open({.path = dir / "a.db"});
+  REQUIRE(store.ok());
+  const auto study = (*store)->find_study(1);
+  REQUIRE(study.ok());
+  REQUIRE(study->has_value());
+  const auto& costs = (*study)->end.costs;
+  const double busy_ms = costs.run_ms + costs.check_ms;
+  CHECK(busy_ms > 10);  // three configs of a millisecond, a few launches each
+  CHECK(busy_ms < kShare * 1.2 * wall_ms);
+}
+
+TEST_CASE("a key that several threads launch, and two Tuners of one database, is tuned once in the background") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  auto options = quiet_options(Track::background, dir / "a.db");
+  options.background_share = 0.5;
+  Tuner first(options), second(options);
+  Increment kernels[] = {Increment(first, increment()), Increment(second, increment())};
+  CUcontext context = nullptr;
+  REQUIRE(gpu.driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+  std::vector<std::thread> threads;
+  std::vector<float*> buffers;
+  for (int i = 0; i < 8; ++i) buffers.push_back(gpu.buffer(kCount, 0));
+  std::vector<int> launches(8, 0);
+  for (size_t i = 0; i < 8; ++i)
+    threads.emplace_back([&, i] {
+      gpu.driver().cuCtxSetCurrent(context);
+      auto& kernel = kernels[i % 2];
+      launches[i] = launch_until_swapped(kernel, kernel.problem({{"n", kCount}}), buffers[i]);
+    });
+  for (auto& thread : threads) thread.join();
+  for (size_t i = 0; i < 8; ++i)
+    CHECK(gpu.read(buffers[i], kCount) == std::vector<float>(kCount, static_cast<float>(launches[i])));
+  CHECK(first.statistics().trials + second.statistics().trials == 3);
+  for (auto& kernel : kernels) CHECK(kernel.choice(kernel.problem({{"n", kCount}})).config == R"({"BLOCK":128})");
+}
+
+TEST_CASE("stop() ends a background study within a second and keeps its trials; launches go on") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSlow);
+  float* x = gpu.buffer(kCount, 0);
+  long long trials = 0;
+  {
+    auto options = quiet_options(Track::background, dir / "a.db");
+    options.background_share = 0.01;  // one trial, then a long pause
+    studies_ended = 0;
+    options.log.function = [](void*, const Event& event) noexcept { studies_ended += event.code == "tuned" ? 1 : 0; };
+    Tuner tuner(options);
+    Increment kernel(tuner, increment());
+    const auto problem = kernel.problem({{"n", kCount}});
+    std::atomic<bool> done{false};
+    CUcontext context = nullptr;
+    REQUIRE(gpu.driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+    std::thread application([&] {
+      gpu.driver().cuCtxSetCurrent(context);
+      while (!done) kernel.launch(nullptr, problem, x, kCount);
+    });
+    // The default config's trial is committed before the pause of half a minute after it.
+    auto store = store::Store::open({.path = dir / "a.db"});
+    REQUIRE(store.ok());
+    const auto begun = std::chrono::steady_clock::now();
+    while (trials == 0 && seconds_since(begun) < 60) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const auto keys = (*store)->find_keys("");
+      if (!keys || keys->empty()) continue;
+      if (const auto rows = (*store)->trials_of(keys->front().key.sha256))
+        trials = static_cast<long long>(rows->size());
+    }
+    const auto start = std::chrono::steady_clock::now();
+    tuner.stop();
+    while (studies_ended == 0 && seconds_since(start) < 10) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK(seconds_since(start) < 1.5);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    done = true;
+    application.join();
+    kernel.launch(nullptr, problem, x, kCount);
+    CHECK(kernel.choice(problem).source == Choice::Source::default_config);
+    trials = tuner.statistics().trials;
+    CHECK(trials == 1);
+  }
+  // Another process's study goes on from there: what was tried is not tried again, but for the default config.
+  Tuner tuner(quiet_options(Track::tune, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
+  CHECK(kernel.choice(kernel.problem({{"n", kCount}})).config == R"({"BLOCK":128})");
+  CHECK(trials + tuner.statistics().trials <= 4);
+}

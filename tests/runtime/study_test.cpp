@@ -1,0 +1,131 @@
+#include <chrono>
+#include <fstream>
+#include <stop_token>
+#include <thread>
+
+#include "runtime/fixture.hpp"
+
+using namespace jitune;
+using test::FakeGpu;
+using test::quiet_options;
+
+namespace {
+
+constexpr int kCount = 4096;
+using Increment = Kernel<void(float*, int)>;
+
+KernelDefinition increment() {
+  return {.name = "increment",
+          .source_text =
+              "template <int BLOCK> __global__ void increment(float* x, int n) "
+              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
+          .entry = "increment<{BLOCK}>",
+          .problem = {"n"},
+          .require = {"BLOCK <= 256"},
+          .params = {{"BLOCK", {64, 128, 256, 512}}},
+          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
+          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
+          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+}
+
+}  // namespace
+
+TEST_CASE("a study by hand tells all trials, is saved and loaded, and its winner is launched from then on") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(R"({"kernels": [{"match": "increment<", "time_us": 100, "spread": 0, "noise": 0,
+                  "factors": [{"128": 0.5, "256": 0.8}]}]})");
+  Tuner tuner(quiet_options(Track::lookup, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  const auto problem = kernel.problem({{"n", kCount}});
+  CHECK(kernel.choice(problem).source == Choice::Source::default_config);
+  std::vector<std::string> seen;
+  StudyOptions options;
+  options.on_trial = [&](const Trial& trial) { seen.push_back(trial.config); };
+  const Study study = tuner.tune(kernel, problem, options);
+  CHECK(study.outcome == "won");
+  CHECK(study.winner == R"({"BLOCK":128})");
+  CHECK(study.time_us == doctest::Approx(50).epsilon(0.01));
+  CHECK(study.default_us == doctest::Approx(100).epsilon(0.01));
+  CHECK(study.trials.size() == 3);
+  CHECK(seen.size() == 3);
+  CHECK(seen.front() == R"({"BLOCK":64})");
+  CHECK(study.problem == R"({"n":4096})");
+  CHECK(study.key.size() == 64);
+  CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
+  CHECK(kernel.choice(problem).source == Choice::Source::tuned);
+
+  study.save(dir / "study.json");
+  const Study loaded = Study::load(dir / "study.json");
+  CHECK(loaded.winner == study.winner);
+  CHECK(loaded.key == study.key);
+  CHECK(loaded.wall_ms == study.wall_ms);
+  REQUIRE(loaded.trials.size() == 3);
+  CHECK(loaded.trials[2].config == study.trials[2].config);
+  CHECK(loaded.trials[2].median_us == study.trials[2].median_us);
+
+  // Once more: there is nothing new but the finalists; by force everything is measured again.
+  options.force = true;
+  CHECK(tuner.tune(kernel, problem, options).trials.size() == 3);
+}
+
+TEST_CASE("a file that is no study is refused by name") {
+  const test::TempDir dir;
+  CHECK_THROWS_WITH_AS((void)Study::load(dir / "none.json"), doctest::Contains("none.json"), Error);
+  std::ofstream(dir / "bad.json") << R"({"jitune_study": 1, "kernel": 3})";
+  CHECK_THROWS_WITH_AS((void)Study::load(dir / "bad.json"), doctest::Contains("bad.json"), Error);
+  std::ofstream(dir / "new.json") << R"({"jitune_study": 2})";
+  CHECK_THROWS_WITH_AS((void)Study::load(dir / "new.json"), doctest::Contains("another format"), Error);
+}
+
+TEST_CASE("a stop token ends a study within a second, in the middle of a trial, and keeps what is known") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  // The second config's launches take a second each.
+  FakeGpu gpu(R"({"real_time": true, "kernels": [{"match": "increment<", "time_us": 1000, "spread": 0, "noise": 0,
+                  "factors": [{"128": 1000, "256": 1000}]}]})");
+  Tuner tuner(quiet_options(Track::lookup, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  const auto problem = kernel.problem({{"n", kCount}});
+  std::stop_source source;
+  StudyOptions options;
+  options.stop = source.get_token();
+  std::chrono::steady_clock::time_point stopped;
+  std::thread stopper;
+  options.on_trial = [&](const Trial&) {
+    if (stopper.joinable()) return;
+    stopper = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));  // into the next trial
+      stopped = std::chrono::steady_clock::now();
+      source.request_stop();
+    });
+  };
+  const Study study = tuner.tune(kernel, problem, options);
+  const auto end = std::chrono::steady_clock::now();
+  stopper.join();
+  CHECK(study.outcome == "cancelled");
+  CHECK(end - stopped < std::chrono::milliseconds(1500));  // a second, and what a loaded machine adds
+  REQUIRE(study.trials.size() >= 1);
+  CHECK(study.trials.size() < 3);
+  CHECK(study.trials[0].status == "ok");
+  CHECK(study.winner == R"({"BLOCK":64})");  // the best that was verified
+}
+
+TEST_CASE("configs are compiled side by side without a study; a wrong one says why") {
+  if (!test::have_nvrtc()) return;
+  FakeGpu gpu("{}");
+  Tuner tuner(quiet_options(Track::lookup, "off"));
+  Increment kernel(tuner, increment());
+  const auto problem = kernel.problem({{"n", kCount}});
+  const auto some = tuner.compile(kernel, problem, {R"({"BLOCK":256})", R"({"BLOCK":512})", "nonsense"});
+  REQUIRE(some.size() == 3);
+  CHECK(some[0].error == "");
+  CHECK(some[0].cubin.substr(1, 3) == "ELF");
+  CHECK(some[0].lowered_name.find("increment") != std::string::npos);
+  CHECK(some[0].grid[0] == 16);
+  CHECK(some[0].block[0] == 256);
+  CHECK(some[1].error.find("BLOCK <= 256") != std::string::npos);
+  CHECK(some[2].error != "");
+  CHECK(tuner.compile(kernel, problem, {}).size() == 3);
+  CHECK(tuner.statistics().trials == 0);
+}
