@@ -24,7 +24,7 @@ bool is_device_locked(const std::string& uuid) {
   return ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-Result<UniqueFd> lock_device(const std::string& uuid, Clock::time_point deadline) {
+Result<UniqueFd> lock_device(const std::string& uuid, Clock::time_point deadline, const std::atomic<bool>* give_up) {
   const std::string path = device_lock_path(uuid);
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   // A lock file that another user made is still good to lock, even where it can't be written.
@@ -33,7 +33,8 @@ Result<UniqueFd> lock_device(const std::string& uuid, Clock::time_point deadline
   (void)::fchmod(fd.get(), 0666);  // other users' processes meet here too, whatever our umask; fails where it is theirs
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return Failure{"cannot lock '" + path + "': " + std::strerror(errno)};
-    if (Clock::now() >= deadline) return Failure{"another process is measuring on this GPU (lock file '" + path + "')"};
+    if (Clock::now() >= deadline || (give_up != nullptr && *give_up))
+      return Failure{"another process is measuring on this GPU (lock file '" + path + "')"};
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return fd;

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kSetupLimit{60000};  // context, allocations, copies of the caller's data
 constexpr std::chrono::milliseconds kFactsLimit{10000};
+constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::chrono::milliseconds kReferenceLimit{30000};  // nothing is known of the kernel's time yet
 
 measure::TrialReply failed(measure::TrialStatus status, std::string error, double wall_ms) {
@@ -47,15 +48,19 @@ void Measurer::warm_up() {
   pool_->warm_up(1);
 }
 
-Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point deadline) {
+Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point deadline,
+                                const std::atomic<bool>* give_up) {
   Begun begun;
-  std::unique_lock<std::timed_mutex> turn(study_mutex_, deadline);
+  std::unique_lock<std::timed_mutex> turn(study_mutex_, std::defer_lock);
+  const auto given_up = [&] { return Clock::now() >= deadline || (give_up != nullptr && *give_up); };
+  while (!turn.try_lock_for(kPoll) && !given_up()) {
+  }
   if (!turn) {
     begun.error = "another study of this process is measuring on this GPU";
     return begun;
   }
   study_lock_ = std::move(turn);
-  auto lock = lock_device(options_.device_uuid, deadline);
+  auto lock = lock_device(options_.device_uuid, deadline, give_up);
   if (!lock) {
     study_lock_.unlock();
     begun.error = lock.error();
@@ -122,15 +127,20 @@ bool Measurer::ensure_ready() {
   return false;
 }
 
+/// The next candidate must not share the GPU with a kernel that still runs: waits until the process is gone.
+void Measurer::replace_worker() {
+  ready_ = false;
+  if (pool_->restart()) return;
+  usable_ = false;
+  setup_error_ = "a killed measuring worker is stuck in the driver";
+}
+
 measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chrono::milliseconds limit) {
   const pool::Reply reply = pool_->call(measure::to_json(request), limit);
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::trial_reply_from_json(reply.message);
     if (answer) {
-      if (answer->context_lost) {
-        ready_ = false;
-        usable_ = pool_->restart() && usable_;
-      }
+      if (answer->context_lost) replace_worker();
       if (answer->device_lost) {
         usable_ = false;
         device_lost_ = true;
@@ -139,17 +149,11 @@ measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chr
       }
       return std::move(*answer);
     }
-    ready_ = false;
-    usable_ = pool_->restart() && usable_;
+    replace_worker();
     return failed(measure::TrialStatus::run_crash, "the worker's answer makes no sense: " + answer.error(),
                   reply.wall_ms);
   }
-  ready_ = false;
-  // The next candidate must not share the GPU with a kernel that still runs: wait until the process is gone.
-  if (!pool_->restart()) {
-    usable_ = false;
-    setup_error_ = "a killed measuring worker is stuck in the driver";
-  }
+  replace_worker();
   const auto status =
       reply.outcome == pool::Outcome::timeout ? measure::TrialStatus::run_timeout : measure::TrialStatus::run_crash;
   return failed(status, reply.detail, reply.wall_ms);
@@ -161,25 +165,25 @@ measure::TrialReply Measurer::set_reference(const measure::Candidate& candidate,
   measure::TrialRequest request;
   request.candidate = candidate;
   request.reference = true;
+  if (method_pinned_) {
+    request.method = setup_.policy.method;
+    request.launches = setup_.launches;
+  }
   auto reply = run(request, limit);
   if (reply.status == measure::TrialStatus::ok) reference_ = candidate;
-  if (!reply.samples_us.empty() && candidate.order.empty()) pin_method(reply);
+  if (!reply.samples_us.empty() && candidate.order.empty()) pin_method(reply.method, reply.launches);
   return reply;
 }
 
 Result<void> Measurer::move_data(const measure::HostDataRequest& request) {
   const pool::Reply reply = pool_->call(measure::to_json(request), kSetupLimit);
   if (reply.outcome != pool::Outcome::ok) {
-    ready_ = false;
-    usable_ = pool_->restart() && usable_;
+    replace_worker();
     return Failure{reply.detail};
   }
   auto answer = measure::host_data_reply_from_json(reply.message);
   if (!answer) return answer.failure();
-  if (answer->context_lost) {
-    ready_ = false;
-    usable_ = pool_->restart() && usable_;
-  }
+  if (answer->context_lost) replace_worker();
   if (!answer->ok) return Failure{answer->error};
   return {};
 }
@@ -207,17 +211,22 @@ Result<void> Measurer::set_reference(std::shared_ptr<const HostOutputs> outputs)
 }
 
 /// A fresh worker must go on as the first one began, or its times would not be comparable.
-void Measurer::pin_method(const measure::TrialReply& reply) {
-  setup_.policy.method = reply.method;
-  setup_.launches = reply.launches;
+void Measurer::pin_method(measure::Policy::Method method, int launches) {
+  setup_.policy.method = method;
+  setup_.launches = launches;
   method_pinned_ = true;
 }
 
 measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
                                     std::chrono::milliseconds limit) {
   if (!ensure_ready()) return not_run(setup_error_);
-  auto reply = run({candidate, false, sort_wrong_results_, bound_us, std::move(margins)}, limit);
-  if (!method_pinned_ && !reply.samples_us.empty()) pin_method(reply);
+  measure::TrialRequest request{candidate, false, sort_wrong_results_, bound_us, std::move(margins)};
+  if (method_pinned_) {
+    request.method = setup_.policy.method;
+    request.launches = setup_.launches;
+  }
+  auto reply = run(request, limit);
+  if (!method_pinned_ && !reply.samples_us.empty()) pin_method(reply.method, reply.launches);
   return reply;
 }
 
@@ -233,18 +242,14 @@ measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidat
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::rematch_reply_from_json(reply.message);
     if (answer) {
-      if (answer->context_lost) {
-        ready_ = false;
-        usable_ = pool_->restart() && usable_;
-      }
+      if (answer->context_lost) replace_worker();
       return std::move(*answer);
     }
     failed_reply.error = answer.error();
   } else {
     failed_reply.error = reply.detail;
   }
-  ready_ = false;
-  usable_ = pool_->restart() && usable_;
+  replace_worker();
   return failed_reply;
 }
 
@@ -252,8 +257,7 @@ Result<space::KernelFacts> Measurer::facts(const measure::FactsRequest& request)
   if (!ensure_ready()) return Failure{setup_error_};
   const pool::Reply reply = pool_->call(measure::to_json(request), kFactsLimit);
   if (reply.outcome == pool::Outcome::ok) return measure::facts_from_json(reply.message);
-  ready_ = false;
-  usable_ = pool_->restart() && usable_;
+  replace_worker();
   return Failure{reply.detail};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -31,13 +32,19 @@ class Measurer {
   void warm_up();
 
   /// Takes the GPU for this study (one measurer per GPU on the machine: a lock file named by UUID, waited for until
-  /// `deadline`), and sets up buffers.
+  /// `deadline` or `give_up`), and sets up buffers.
   struct Begun {
     bool ok = false;
     bool out_of_memory = false;
     std::string error;
   };
-  Begun begin(const measure::Setup& setup, Clock::time_point deadline);
+  Begun begin(const measure::Setup& setup, Clock::time_point deadline, const std::atomic<bool>* give_up = nullptr);
+
+  /// Samples are to be taken as another GPU of the study takes them. Before the reference.
+  void pin_method(measure::Policy::Method method, int launches);
+
+  /// Ends what runs on another thread: the worker is killed.
+  void cancel() { pool_->cancel_all(); }
 
   /// Runs a candidate and, if it is good, makes its outputs what later ones are compared with. One with an `order` is a
   /// reference kernel, no config: it does not decide how samples are taken.
@@ -79,7 +86,7 @@ class Measurer {
   bool ensure_ready();
   Result<void> move_data(const measure::HostDataRequest& request);
   Result<void> send_host_outputs();
-  void pin_method(const measure::TrialReply& reply);
+  void replace_worker();
   measure::TrialReply run(const measure::TrialRequest& request, std::chrono::milliseconds limit);
 
   Options options_;
