@@ -1,5 +1,6 @@
 #include "base/hash.hpp"
 #include "base/json.hpp"
+#include "key/device_class.hpp"
 #include "key/key.hpp"
 
 namespace jitune::key {
@@ -40,6 +41,15 @@ int64_t to_gib(int64_t bytes) {
   return (bytes + kGib / 2) / kGib;  // drivers differ by some MiB in what they reserve
 }
 
+void set_class(TuningKey& key, const space::DeviceInfo& device) {
+  key.cc = device.cc();
+  key.sm_count = device.sm_count;
+  key.memory_gib = to_gib(device.memory_bytes);
+  key.l2_bytes = device.l2_bytes;
+  key.max_clock_mhz = device.max_clock_mhz;
+  key.max_memory_clock_mhz = device.max_memory_clock_mhz;
+}
+
 }  // namespace
 
 BuildKey make_build_key(const SourceHash& source, const space::BuildSpec& spec, const space::Config& config,
@@ -76,7 +86,6 @@ BuildKey make_build_key(const SourceHash& source, const space::BuildSpec& spec, 
 TuningKey make_tuning_key(const space::Instance& instance, const SourceHash& source, const std::string& nvrtc_build,
                           const std::string& policy, const std::string& environment, const std::string& callables) {
   const space::Instance::BuildPattern pattern = instance.build_pattern();
-  const space::DeviceInfo& device = instance.device();
   TuningKey key;
   key.kernel = instance.model().name();
   key.variant = instance.variant();
@@ -89,12 +98,7 @@ TuningKey make_tuning_key(const space::Instance& instance, const SourceHash& sou
   key.launch_sha256 = sha256_hex(instance.launch_pattern());
   key.problem = space::canonical(instance.bucketed_problem());
   key.arch = pattern.arch;
-  key.cc = device.cc();
-  key.sm_count = device.sm_count;
-  key.memory_gib = to_gib(device.memory_bytes);
-  key.l2_bytes = device.l2_bytes;
-  key.max_clock_mhz = device.max_clock_mhz;
-  key.max_memory_clock_mhz = device.max_memory_clock_mhz;
+  set_class(key, instance.device());
   key.nvrtc = nvrtc_build;
   key.policy = policy;
   key.environment = environment;
@@ -112,6 +116,13 @@ std::string reference_callables(const space::Instance& instance, const SourceHas
                                  .field("pattern", instance.reference_pattern().pattern)
                                  .finish();
   return canonical({{"reference", "kernel " + sha256.substr(0, 32)}});
+}
+
+std::vector<std::string> class_differences(const space::DeviceInfo& a, const space::DeviceInfo& b) {
+  TuningKey left, right;
+  set_class(left, a);
+  set_class(right, b);
+  return differences(left, right);
 }
 
 }  // namespace jitune::key

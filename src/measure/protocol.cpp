@@ -163,6 +163,10 @@ Json to_json(const TrialRequest& request) {
             {"reference", request.reference},
             {"group", request.group}};
   json["margins"] = request.margins;
+  if (request.launches > 0) {
+    json["method"] = static_cast<int>(request.method);
+    json["launches"] = request.launches;
+  }
   if (std::isfinite(request.bound_us)) json["bound_us"] = request.bound_us;  // absent: infinite
   return json;
 }
@@ -294,6 +298,9 @@ Result<TrialRequest> trial_request_from_json(const Json& json) {
   request.group = wire::get_bool(json, "group");
   request.bound_us = wire::get_double(json, "bound_us", request.bound_us);
   request.margins = numbers<double>(json, "margins");
+  request.launches = to_int(wire::get_int(json, "launches"));
+  if (request.launches < 0 || !read_enum(json, "method", Policy::Method::cupti, request.method))
+    return Failure{"the trial's way of measuring is malformed"};
   return request;
 }
 

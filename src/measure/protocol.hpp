@@ -83,6 +83,10 @@ struct TrialRequest {
   bool group = false;                                         ///< the reference is none to trust: sort wrong results
   double bound_us = std::numeric_limits<double>::infinity();  ///< best median so far
   std::vector<double> margins;                                ///< early stop after sample 1, 2, ...; empty: never
+  /// How the study's first GPU takes samples, and launches in one; 0: as the policy says. Counts until a worker has
+  /// taken samples: a study's times are all of one method.
+  Policy::Method method = Policy::Method::automatic;
+  int launches = 0;
 };
 
 /// A policy in the words of Options::measure: `cold` or `hot`, `auto`, `stream` or `graph`, `unchecked`, in any order.

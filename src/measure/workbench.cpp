@@ -125,8 +125,13 @@ gpu::Trouble Workbench::trial(const TrialRequest& request, TrialReply& reply, Fi
   if (!request.candidate.order.empty()) return time_reference(loaded, reply);
   if (rested && !first_trial_)
     if (auto bad = warm_up()) return bad;
-  if (!std::exchange(method_chosen_, true))
+  if (!std::exchange(method_chosen_, true)) {
+    if (request.launches > 0) {
+      setup_.policy.method = request.method;
+      setup_.launches = request.launches;
+    }
     if (auto bad = choose_method(loaded, reply)) return bad;
+  }
   bool hopeless = false;
   if (auto bad = is_hopeless(loaded, request, reply, hopeless)) return bad;
   if (!hopeless)

@@ -187,7 +187,8 @@ Study Resolver::study(const StudyOptions& options) {
     auto args =
         config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
     if (args) {
-      auto exported = CallerData::export_from(driver_, stream_, study.kernel, *args, {}, services_->options().in_process);
+      auto exported =
+          CallerData::export_from(driver_, stream_, study.kernel, *args, {}, services_->options().in_process);
       if (!exported) kernel_.raise(ErrorCode::bad_arguments, exported.error());
       data = std::move(*exported);
     }

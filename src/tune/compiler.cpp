@@ -245,6 +245,7 @@ struct Compiler::Stream::State {
   std::deque<Compiled> finished;
   size_t pending = 0;  // submitted and not yet taken with next()
   std::vector<uint64_t> requests;
+  bool woken = false;
   std::atomic<bool> abandoned{false};
 };
 
@@ -290,10 +291,19 @@ size_t Compiler::Stream::pending() const {
   return state_->pending;
 }
 
+void Compiler::Stream::wake() {
+  const std::lock_guard lock(state_->mutex);
+  state_->woken = true;
+  state_->ready.notify_one();
+}
+
 std::optional<Compiled> Compiler::Stream::next(Clock::time_point deadline) {
   std::unique_lock lock(state_->mutex);
   if (state_->pending == 0) return std::nullopt;
-  if (!state_->ready.wait_until(lock, deadline, [&] { return !state_->finished.empty(); })) return std::nullopt;
+  const bool in_time =
+      state_->ready.wait_until(lock, deadline, [&] { return !state_->finished.empty() || state_->woken; });
+  state_->woken = false;
+  if (!in_time || state_->finished.empty()) return std::nullopt;
   Compiled compiled = std::move(state_->finished.front());
   state_->finished.pop_front();
   --state_->pending;

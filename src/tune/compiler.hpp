@@ -77,8 +77,10 @@ class Compiler {
     Stream& operator=(const Stream&) = delete;
     void submit(CompileJob job);
     size_t pending() const;
-    /// The next finished one; nothing when none is pending or the deadline passed.
+    /// The next finished one; nothing when none is pending, the deadline passed or wake() was called.
     std::optional<Compiled> next(Clock::time_point deadline);
+    /// Ends a next() that waits, or the next one that would. From any thread.
+    void wake();
 
    private:
     friend class Compiler;

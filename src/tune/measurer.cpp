@@ -75,9 +75,13 @@ pool::Reply Measurer::call_here(const Json& request) {
   return reply;
 }
 
-/// In process a lost context is the application's: there is no other to go on in.
+/// False, with the reason as trouble(): there is nothing to go on with. In process a lost context is the application's.
 bool Measurer::restart() {
-  if (!options_.in_process) return pool_->restart();
+  if (!options_.in_process) {
+    if (pool_->restart()) return true;
+    setup_error_ = "a killed measuring worker is stuck in the driver";
+    return false;
+  }
   const bool lost = session_ && session_->lost();
   session_.reset();
   if (lost) setup_error_ = "the application's context is lost: a config failed in it (isolation = in_process)";
@@ -170,15 +174,18 @@ bool Measurer::ensure_ready() {
   return false;
 }
 
+/// The next candidate must not share the GPU with a kernel that still runs: waits until the process is gone.
+void Measurer::replace_worker() {
+  ready_ = false;
+  usable_ = restart() && usable_;
+}
+
 measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chrono::milliseconds limit) {
   const pool::Reply reply = call(measure::to_json(request), limit);
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::trial_reply_from_json(reply.message);
     if (answer) {
-      if (answer->context_lost) {
-        ready_ = false;
-        usable_ = restart() && usable_;
-      }
+      if (answer->context_lost) replace_worker();
       if (answer->device_lost) {
         usable_ = false;
         device_lost_ = true;
@@ -187,18 +194,15 @@ measure::TrialReply Measurer::run(const measure::TrialRequest& request, std::chr
       }
       return std::move(*answer);
     }
-    ready_ = false;
-    usable_ = restart() && usable_;
+    replace_worker();
     return failed(measure::TrialStatus::run_crash, "the worker's answer makes no sense: " + answer.error(),
                   reply.wall_ms);
   }
-  ready_ = false;
-  if (reply.outcome == pool::Outcome::cancelled) return not_run("the study was cancelled");
-  // The next candidate must not share the GPU with a kernel that still runs: wait until the process is gone.
-  if (!restart()) {
-    usable_ = false;
-    setup_error_ = "a killed measuring worker is stuck in the driver";
+  if (reply.outcome == pool::Outcome::cancelled) {
+    ready_ = false;
+    return not_run("the study was cancelled");
   }
+  replace_worker();
   const auto status =
       reply.outcome == pool::Outcome::timeout ? measure::TrialStatus::run_timeout : measure::TrialStatus::run_crash;
   return failed(status, reply.detail, reply.wall_ms);
@@ -210,25 +214,25 @@ measure::TrialReply Measurer::set_reference(const measure::Candidate& candidate,
   measure::TrialRequest request;
   request.candidate = candidate;
   request.reference = true;
+  if (method_pinned_) {
+    request.method = setup_.policy.method;
+    request.launches = setup_.launches;
+  }
   auto reply = run(request, limit);
   if (reply.status == measure::TrialStatus::ok) reference_ = candidate;
-  if (!reply.samples_us.empty() && candidate.order.empty()) pin_method(reply);
+  if (!reply.samples_us.empty() && candidate.order.empty()) pin_method(reply.method, reply.launches);
   return reply;
 }
 
 Result<void> Measurer::move_data(const measure::HostDataRequest& request) {
   const pool::Reply reply = call(measure::to_json(request), kSetupLimit);
   if (reply.outcome != pool::Outcome::ok) {
-    ready_ = false;
-    usable_ = restart() && usable_;
+    replace_worker();
     return Failure{reply.detail};
   }
   auto answer = measure::host_data_reply_from_json(reply.message);
   if (!answer) return answer.failure();
-  if (answer->context_lost) {
-    ready_ = false;
-    usable_ = restart() && usable_;
-  }
+  if (answer->context_lost) replace_worker();
   if (!answer->ok) return Failure{answer->error};
   return {};
 }
@@ -256,17 +260,22 @@ Result<void> Measurer::set_reference(std::shared_ptr<const HostOutputs> outputs)
 }
 
 /// A fresh worker must go on as the first one began, or its times would not be comparable.
-void Measurer::pin_method(const measure::TrialReply& reply) {
-  setup_.policy.method = reply.method;
-  setup_.launches = reply.launches;
+void Measurer::pin_method(measure::Policy::Method method, int launches) {
+  setup_.policy.method = method;
+  setup_.launches = launches;
   method_pinned_ = true;
 }
 
 measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
                                     std::chrono::milliseconds limit) {
   if (!ensure_ready()) return not_run(setup_error_);
-  auto reply = run({candidate, false, sort_wrong_results_, bound_us, std::move(margins)}, limit);
-  if (!method_pinned_ && !reply.samples_us.empty()) pin_method(reply);
+  measure::TrialRequest request{candidate, false, sort_wrong_results_, bound_us, std::move(margins)};
+  if (method_pinned_) {
+    request.method = setup_.policy.method;
+    request.launches = setup_.launches;
+  }
+  auto reply = run(request, limit);
+  if (!method_pinned_ && !reply.samples_us.empty()) pin_method(reply.method, reply.launches);
   return reply;
 }
 
@@ -284,18 +293,14 @@ measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidat
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::rematch_reply_from_json(reply.message);
     if (answer) {
-      if (answer->context_lost) {
-        ready_ = false;
-        usable_ = restart() && usable_;
-      }
+      if (answer->context_lost) replace_worker();
       return std::move(*answer);
     }
     failed_reply.error = answer.error();
   } else {
     failed_reply.error = reply.detail;
   }
-  ready_ = false;
-  usable_ = restart() && usable_;
+  replace_worker();
   return failed_reply;
 }
 
@@ -303,8 +308,7 @@ Result<space::KernelFacts> Measurer::facts(const measure::FactsRequest& request)
   if (!ensure_ready()) return Failure{setup_error_};
   const pool::Reply reply = call(measure::to_json(request), kFactsLimit);
   if (reply.outcome == pool::Outcome::ok) return measure::facts_from_json(reply.message);
-  ready_ = false;
-  usable_ = restart() && usable_;
+  replace_worker();
   return Failure{reply.detail};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -43,9 +44,17 @@ class Measurer {
     bool out_of_memory = false;
     std::string error;
   };
-  /// `cancelled` is asked while anything of this study is waited for; once true, the worker is killed and no other
-  /// used.
+  /// `cancelled` is asked while anything of this study is waited for, on the thread that waits; once true, the worker
+  /// is killed and no other used.
   Begun begin(const measure::Setup& setup, Clock::time_point deadline, std::function<bool()> cancelled = {});
+
+  /// Samples are to be taken as another GPU of the study takes them. Before the reference.
+  void pin_method(measure::Policy::Method method, int launches);
+
+  /// Ends what runs on another thread: the worker is killed. In process nothing can end it.
+  void cancel() {
+    if (pool_) pool_->cancel_all();
+  }
 
   /// Runs a candidate and, if it is good, makes its outputs what later ones are compared with. One with an `order` is a
   /// reference kernel, no config: it does not decide how samples are taken.
@@ -93,7 +102,7 @@ class Measurer {
   Result<void> send_host_outputs();
   pool::Reply call(Json request, std::chrono::milliseconds limit);
   bool was_cancelled() const { return cancelled_ && cancelled_(); }
-  void pin_method(const measure::TrialReply& reply);
+  void replace_worker();
   measure::TrialReply run(const measure::TrialRequest& request, std::chrono::milliseconds limit);
 
   Options options_;

@@ -57,16 +57,16 @@ bool Study::run_reference(std::optional<Compiled> compiled) {
     return fail("error", name + " does not compile: " + (compiled ? compiled->artifact.log : "no answer"));
   auto args = args_of(*any_config(), {1, 0, 0, 1});
   if (!args) return fail("error", args.error());
-  measure::Candidate candidate{compiled->artifact.cubin, compiled->artifact.lowered_name, reference_->geometry,
-                               std::move(*args), reference_->args};
-  const auto started = Clock::now();
-  const auto reply = measurer_->set_reference(candidate, kReferenceRunLimit);
-  outcome_.measure_ms += ms_since(started);
+  trusted_kernel_ = std::make_shared<const measure::Candidate>(
+      measure::Candidate{compiled->artifact.cubin, compiled->artifact.lowered_name, reference_->geometry,
+                         std::move(*args), reference_->args});
+  measure::TrialReply reply;
+  on_lane(lanes_[0], [&](Measurer& measurer) { reply = measurer.set_reference(*trusted_kernel_, kReferenceRunLimit); });
   outcome_.costs.load_ms += reply.load_ms;
   outcome_.costs.check_ms += reply.check_ms;
   if (reply.status != TrialStatus::ok)
     return fail("error", name + " failed (" + measure::to_string(reply.status) + "): " + reply.error);
-  has_reference_ = trusted_reference_ = true;
+  trusted_reference_ = lanes_[0].trusted = true;
   outcome_.reference = "kernel " + reference_->build.entry;
   outcome_.reference_us = measure::summarise(reply.samples_us).median_us;
   return true;
@@ -80,12 +80,13 @@ bool Study::run_host_reference() {
   auto args = args_of(*any_config(), {1, 0, 0, 1});
   if (!args) return fail("error", args.error());
   const auto started = Clock::now();
-  auto outputs = compute_on_host(*host, std::move(*args), instance_.problem(), *measurer_);
+  auto outputs = compute_on_host(*host, std::move(*args), instance_.problem(), *lanes_[0].measurer);
   if (!outputs) return fail("error", name + ": " + outputs.error());
-  auto set = measurer_->set_reference(std::move(*outputs));
+  trusted_outputs_ = std::move(*outputs);
+  auto set = lanes_[0].measurer->set_reference(trusted_outputs_);
   if (!set) return fail("error", name + ": its outputs could not be given to the measuring worker: " + set.error());
   outcome_.costs.check_ms += ms_since(started);
-  has_reference_ = trusted_reference_ = true;
+  trusted_reference_ = lanes_[0].trusted = true;
   outcome_.reference = "host " + host->version;
   return true;
 }

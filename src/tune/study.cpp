@@ -36,12 +36,19 @@ Study::Study(Services& services, const Request& request)
   explore_until_ = request_.budget.count() > 0
                        ? start_ + std::chrono::duration_cast<Clock::duration>(request_.budget * kExploreShare)
                        : Clock::time_point::max();
+  lanes_.set_look([this] { (void)was_cancelled(); });
 }
 
 Study::~Study() {
+  lanes_.set_wake({});
   first_.reset();
   rest_.reset();
-  if (measuring_) measurer_->end();
+  give_up_ = true;
+  for (size_t i = 0; i < lanes_.size(); ++i)
+    if (!lanes_.is_idle(i)) lanes_[i].measurer->cancel();
+  lanes_.stop();
+  for (size_t i = 0; i < lanes_.size(); ++i)
+    if (lanes_[i].held) lanes_[i].measurer->end();
   if (!lease_.holder.empty()) (void)services_.store().release(lease_);
 }
 
@@ -51,6 +58,7 @@ bool Study::fail(std::string outcome, std::string note) {
   outcome_.outcome = cancelled ? "cancelled" : std::move(outcome);
   outcome_.note = cancelled ? "" : std::move(note);
   outcome_.wall_ms = elapsed_ms();
+  outcome_.measure_ms = lanes_.busy_ms();
   if (study_ != 0) {
     (void)services_.store().end_study(study_, lease_, {outcome_.outcome, outcome_.note}, std::nullopt);
     lease_ = {};
@@ -76,15 +84,12 @@ bool Study::claim() {
 bool Study::prepare() {
   auto compiler = services_.compiler();
   if (!compiler) return fail("error", compiler.error());
-  auto measurer = services_.measurer(instance_.device().uuid);
-  if (!measurer) return fail("error", measurer.error());
   auto source = services_.source_hash(instance_);
   if (!source) return fail("error", source.error());
   compiler_ = *compiler;
-  measurer_ = *measurer;
   source_ = std::move(*source);
   compilations_before_ = compiler_->compilations();
-  measurer_->warm_up();  // its context takes longer than the first compilation
+  if (auto open = open_lanes(); !open) return fail("error", open.error());
 
   auto default_config = instance_.default_config();
   std::string default_trouble;
@@ -159,7 +164,7 @@ bool Study::out_of_time() const {
 }
 
 bool Study::was_cancelled() {
-  if (!cancelled_ && request_.cancelled && request_.cancelled()) cancelled_ = true;
+  if (!cancelled_ && request_.cancelled && request_.cancelled()) cancelled_ = give_up_ = true;
   if (cancelled_ && outcome_.outcome.empty()) outcome_.outcome = "cancelled";
   return cancelled_;
 }
@@ -213,17 +218,12 @@ bool Study::measure_default() {
   if (!sizes_from) return fail("no_valid_config", "no config satisfies the constraints; " + outcome_.note);
   auto setup = make_setup(*sizes_from, *utility);
   if (!setup) return fail("error", setup.error());
-
-  const auto started = Clock::now();
-  const auto wait_until = request_.budget.count() > 0 ? explore_until_ : Clock::now() + std::chrono::minutes(10);
-  measurer_->use_context(request_.context);
-  const auto begun = measurer_->begin(*setup, wait_until, request_.cancelled);
-  outcome_.measure_ms += ms_since(started);
-  outcome_.costs.wait_ms += ms_since(started);
-  if (!begun.ok) return fail(begun.out_of_memory ? "out_of_memory" : "error", begun.error);
-  measuring_ = true;
+  if (!begin_lanes(*setup)) return false;
   if (!run_reference(std::move(reference)) || !run_host_reference()) return false;
-  if (standard) handle(std::move(*standard));
+  if (standard) {
+    handle(lanes_[0], std::move(*standard));
+    lanes_.finish(0);
+  }
   if (!runnable && default_config_)
     services_.log().warning("default_fails", instance_.model().name(),
                             trusted_reference_
@@ -260,31 +260,24 @@ void Study::refill() {
 }
 
 void Study::explore() {
-  while (!was_cancelled() && measurer_->usable()) {
-    refill();
-    auto compiled = next(*rest_, explore_until_);
-    if (was_cancelled()) break;
-    if (!compiled) {
-      if (rest_->pending() > 0 || !space_used_up_) outcome_.outcome = "budget";
-      break;
-    }
-    handle(std::move(*compiled));
+  lanes_.set_wake([this] { rest_->wake(); });
+  for (lanes_.collect(); !was_cancelled() && lanes_left(); lanes_.collect()) {
     if (no_workers_) {  // the rest would fare alike, and nothing would be known about any of it
       outcome_.outcome = "error";
       break;
     }
     if (!meter_.used_up(elapsed_ms() / 1000).empty()) break;
-    if (out_of_time() && (rest_->pending() > 0 || !space_used_up_)) {
+    if (out_of_time() && (rest_->pending() > 0 || !queue_.empty() || !space_used_up_)) {
       outcome_.outcome = "budget";
       break;
     }
+    if (!step()) break;
   }
+  lanes_.set_wake({});
   rest_.reset();  // cancels what is still being compiled
+  drain(outcome_.outcome.empty());
+  queue_.clear();
   if (outcome_.outcome.empty() || outcome_.outcome == "budget") give_second_chances();
-  if (!measurer_->usable() && outcome_.outcome.empty()) {
-    outcome_.outcome = "error";
-    outcome_.note = measurer_->trouble();
-  }
 }
 
 }  // namespace jitune::tune

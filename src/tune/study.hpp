@@ -1,5 +1,8 @@
 #pragma once
 
+#include <atomic>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,7 +13,7 @@
 #include "measure/samples.hpp"
 #include "search/strategy.hpp"
 #include "tune/compiler.hpp"
-#include "tune/measurer.hpp"
+#include "tune/lanes.hpp"
 #include "tune/tune.hpp"
 
 namespace jitune::tune {
@@ -47,9 +50,28 @@ class Study {
   /// A config that ran and was right.
   struct Good {
     Compiled compiled;
-    measure::Candidate candidate;
-    double median_us = 0;   ///< at the GPU's speed when the study began
-    bool verified = false;  ///< ran in this study, so its time and result are of today
+    std::shared_ptr<const measure::Candidate> candidate;
+    double median_us = 0;  ///< as on the first GPU when the study began
+    size_t lane = 0;       ///< where it was measured last
+    bool failed = false;   ///< later, on another GPU
+  };
+  /// A compiled config on its way to a GPU.
+  struct Item {
+    Compiled compiled;
+    int losses = 0;  ///< GPUs that were lost while it ran there
+  };
+  /// One trial on a lane: what it is given, and what came of it.
+  struct Flight {
+    Item item;
+    double bound_us = 0;        ///< as on the first GPU when the study began; 0: none yet
+    bool as_reference = false;  ///< its outputs become what others are compared with
+    std::vector<double> margins;
+    std::chrono::milliseconds limit{0};
+    std::optional<measure::TrialReply> anchor_reply;
+    std::shared_ptr<const measure::Candidate> candidate;  ///< null: `error` says why there is none
+    std::string error;
+    measure::TrialReply reply;
+    double scale = 1;  ///< the lane's, then
   };
 
   bool fail(std::string outcome, std::string note);
@@ -58,9 +80,10 @@ class Study {
   bool was_cancelled();
   std::optional<Compiled> next(Compiler::Stream& stream, Clock::time_point deadline);
   int compile_width() const;
-  void used_gpu(const measure::TrialReply& reply);
+  void used_gpu(const measure::TrialReply& reply) const;
   Result<measure::Setup> make_setup(const space::Config& config, const Compiled& utility) const;
-  Result<measure::Candidate> make_candidate(const Compiled& compiled);
+  /// `measurer`: asked for what only the driver knows.
+  Result<measure::Candidate> make_candidate(const Compiled& compiled, Measurer* measurer) const;
   Result<std::vector<space::ArgSpec>> args_of(const space::Config& config, const space::KernelFacts& facts) const;
   std::optional<space::Config> any_config() const;
   bool submit_reference();
@@ -69,26 +92,51 @@ class Study {
   void note_wrong_default(const std::string& error);
   void read_history();
   Result<void> prepare_search();
-  /// `drift`: how much slower the GPU was at that trial than when the study began.
-  void tell_search(const store::TrialRow& row, double drift);
+  /// `scale`: how much slower the GPU was at that trial than the first one when the study began.
+  void tell_search(const store::TrialRow& row, double scale);
   size_t trials_left() const;
   void refill();
-  void handle(Compiled compiled);
-  void run(Compiled compiled);
-  void note_reply(Compiled compiled, measure::Candidate candidate, const measure::TrialReply& reply);
-  void add_row(store::TrialRow row, double drift = 1);
+  Result<void> open_lanes();
+  bool begin_lanes(const measure::Setup& setup);
+  void join(Lane& lane);
+  bool trust(Lane& lane) const;
+  void on_lane(Lane& lane, const std::function<void(Measurer&)>& work);
+  void found_yardstick(Lane& lane, const Good& good, const measure::TrialReply& reply, bool is_default);
+  static void set_anchor(Lane& lane, std::shared_ptr<const measure::Candidate> candidate, double raw_us, double us);
+  bool lanes_left();
+  Lane* free_lane();
+  Lane* judge();
+  void end_lane(Lane& lane, const std::string& why);
+  void start_trial(Lane& lane, Item item);
+  void fly(Lane& lane, Flight& flight) const;
+  void note_flight(Lane& lane, Flight& flight);
+  void requeue(Item item);
+  void run_on(Lane& lane, Compiled compiled);
+  void drain(bool everything);
+  bool step();
+  bool refused(const Compiled& compiled);
+  void handle(Lane& lane, Compiled compiled);
+  static store::TrialRow row_of(const Compiled& compiled);
+  void note_reply(Lane& lane, Flight& flight);
+  void note_good(Lane& lane, Flight& flight, const measure::Summary& summary, double us);
+  void add_row(store::TrialRow row, double scale = 1);
   void report();
   std::chrono::milliseconds run_limit() const;
-  void follow_drift();
+  static void follow_drift(Lane& lane, Flight& flight);
   void note_costs(const measure::TrialReply& reply);
-  void note_seen(const space::Config& config, measure::TrialStatus status, const measure::Summary& summary);
+  void note_seen(const space::Config& config, measure::TrialStatus status, const measure::Summary& summary,
+                 double scale);
   void give_second_chances();
-  void note_group(const space::Config& config, const measure::TrialReply& reply);
+  void note_group(const Lane& lane, const space::Config& config, const measure::TrialReply& reply);
   void report_disagreement();
   std::string stored_note() const;
   std::vector<size_t> finalists();
   void log_finalists(const std::vector<size_t>& chosen, const std::vector<std::vector<double>>& series_us);
   void add_old_finalists();
+  void check_again(Lane& lane, std::vector<size_t>& chosen);
+  /// The finalists' times, measured in turns; the first ones where that can't be done.
+  std::vector<std::vector<double>> time_finalists(std::vector<size_t>& chosen);
+  bool rematch_on(Lane& lane, const std::vector<size_t>& chosen, std::vector<std::vector<double>>& series_us);
   store::WinnerRow winner_row(const Good& good, double median_us, double default_us) const;
 
   Services& services_;
@@ -100,8 +148,6 @@ class Study {
   store::Lease lease_;
   int64_t study_ = 0;
   Compiler* compiler_ = nullptr;
-  Measurer* measurer_ = nullptr;
-  bool measuring_ = false;
   bool facts_needed_ = false;
   std::optional<space::Config> default_config_;
   key::SourceHash source_;
@@ -112,23 +158,26 @@ class Study {
   std::map<std::string, store::TrialRow> history_;  // by config; trials of earlier studies of this key
   std::vector<Good> good_;
   std::optional<size_t> default_good_;  // index in good_
-  bool has_reference_ = false;
   // A reference that the definition names (references.cpp).
   std::optional<space::Instance::ReferenceSpec> reference_;
-  std::string reference_build_;     // its build key
-  bool trusted_reference_ = false;  // has_reference_, and it is the definition's
+  std::string reference_build_;  // its build key
+  std::shared_ptr<const measure::Candidate> trusted_kernel_;
+  std::shared_ptr<const Measurer::HostOutputs> trusted_outputs_;
   bool cancelled_ = false;
+  bool trusted_reference_ = false;  // configs are compared with it
+  // The first config that ran and was right. Every GPU times it; without a trusted reference others are compared with
+  // it.
+  std::shared_ptr<const measure::Candidate> yardstick_;
+  double yardstick_us_ = 0;  // as on the first GPU when the study began
+  measure::Policy::Method method_ = measure::Policy::Method::automatic;
+  bool sort_wrong_results_ = false;
   double best_us_ = 0;
   double default_us_ = 0;
   std::string best_config_;
-  // Early stop and drift.
+  // Early stop.
   std::optional<measure::EarlyStop> early_stop_;
-  measure::DriftMonitor drift_;
-  size_t anchor_ = 0;  // index in good_: the incumbent, whose time tells the GPU's speed
   int best_samples_ = 0;
-  int trials_since_anchor_ = 0;
-  double measured_ms_ = 0;  // since the anchor was timed
-  int launches_ = 1;        // of a sample
+  int launches_ = 1;  // of a sample
   std::vector<std::pair<space::Config, measure::SeenTrial>> seen_;
   std::map<std::string, int> value_ids_;
   // Where the default config gives no reference: who agrees with whom.
@@ -140,6 +189,12 @@ class Study {
   int compilations_before_ = 0;
   bool space_used_up_ = false;
   bool no_workers_ = false;  // a config could not be given to any compile worker
+  // The GPUs. Last: their threads use the rest.
+  std::deque<Item> queue_;  // compiled, to be measured before anything else
+  int in_flight_ = 0;
+  bool lost_device_ = false;  // a GPU failed: what was measured there alone is not to be published
+  std::atomic<bool> give_up_{false};
+  Lanes lanes_;
 };
 
 /// A trial as a search sees it.

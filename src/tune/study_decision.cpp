@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "measure/duel.hpp"
@@ -8,6 +9,8 @@
 
 namespace jitune::tune {
 namespace {
+
+using measure::TrialStatus;
 
 constexpr int kRematchRounds = 25;  // at most, those that do not count included
 constexpr size_t kMaxFinalists = 8;
@@ -34,17 +37,20 @@ void Study::add_old_finalists() {
     auto job = make_job(instance_, *config, source_, compiler_->nvrtc().build);
     if (!job) continue;
     auto compiled = compiler_->compile(std::move(*job));
-    if (compiled.artifact.status == "ok") run(std::move(compiled));  // checked and timed again like any other
+    Lane* lane = judge();
+    if (lane == nullptr) return;
+    if (compiled.artifact.status == "ok") run_on(*lane, std::move(compiled));  // checked and timed like any other
   }
 }
 
 std::vector<size_t> Study::finalists() {
   std::vector<size_t> chosen;
   for (size_t i = 0; i < good_.size(); ++i)
-    if (good_[i].median_us <= best_us_ * kFinalistMargin) chosen.push_back(i);
+    if (!good_[i].failed && good_[i].median_us <= best_us_ * kFinalistMargin) chosen.push_back(i);
   std::sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) { return good_[a].median_us < good_[b].median_us; });
   if (chosen.size() > kMaxFinalists) chosen.resize(kMaxFinalists);
-  if (default_good_ && std::find(chosen.begin(), chosen.end(), *default_good_) == chosen.end())
+  if (default_good_ && !good_[*default_good_].failed &&
+      std::find(chosen.begin(), chosen.end(), *default_good_) == chosen.end())
     chosen.push_back(*default_good_);
   // Canonical order, so that ties are settled alike in every study.
   std::sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) {
@@ -76,42 +82,101 @@ void Study::log_finalists(const std::vector<size_t>& chosen, const std::vector<s
   }
 }
 
-void Study::rematch() {
-  if (measurer_->usable() && !was_cancelled()) add_old_finalists();
-  if (good_.empty() || measurer_->device_lost()) return;  // times of a GPU that failed are not published
-  const auto chosen = finalists();
-  std::vector<std::vector<double>> series;
-  int default_index = -1;
+/// Finalists that another GPU measured run on this one first: they must be right here too, and one GPU's times are
+/// compared with that GPU's alone.
+void Study::check_again(Lane& lane, std::vector<size_t>& chosen) {
+  std::erase_if(chosen, [&](size_t index) {
+    Good& good = good_[index];
+    if (good.lane == lane.number || lane.state == Lane::State::ended) return false;
+    const double scale = lane.scale();
+    measure::TrialReply reply;
+    // The default config's time is wanted in any case.
+    const bool to_the_end = default_good_ == index;
+    const double bound = to_the_end ? std::numeric_limits<double>::infinity() : best_us_ * scale;
+    const auto margins = to_the_end ? std::vector<double>() : early_stop_->margins(best_samples_);
+    const auto work = [&](Lane& there) { reply = there.measurer->trial(*good.candidate, bound, margins, run_limit()); };
+    lanes_.start(lane.number, work, [](Lane&) {});
+    lanes_.finish(lane.number);
+    note_costs(reply);
+    if (!lane.measurer->usable()) {
+      end_lane(lane, lane.measurer->trouble());
+      return false;
+    }
+    const auto summary = measure::summarise(reply.samples_us);
+    if (reply.status == TrialStatus::early_stopped) return true;
+    if (reply.status == TrialStatus::ok && summary.samples > 0) {
+      good.median_us = summary.median_us / scale;
+      good.lane = lane.number;
+      return false;
+    }
+    good.failed = true;
+    auto row = row_of(good.compiled);
+    row.status = measure::to_string(reply.status);
+    row.error = "on another GPU of the study, where it was to be compared: " + reply.error;
+    add_row(std::move(row));
+    return true;
+  });
+}
+
+/// False: the lane was lost meanwhile, or the rematch could not be done.
+bool Study::rematch_on(Lane& lane, const std::vector<size_t>& chosen, std::vector<std::vector<double>>& series_us) {
   double round_us = 0;
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    if (default_good_ && chosen[i] == *default_good_) default_index = static_cast<int>(i);
-    series.push_back({good_[chosen[i]].median_us});
-    round_us += good_[chosen[i]].median_us;
+  std::vector<measure::Candidate> candidates;
+  for (const size_t index : chosen) {
+    candidates.push_back(*good_[index].candidate);
+    round_us += good_[index].median_us;
   }
-  if (chosen.size() > 1 && measurer_->usable() && !was_cancelled()) {
-    std::vector<measure::Candidate> candidates;
-    for (const size_t index : chosen) candidates.push_back(good_[index].candidate);
-    const auto limit = std::chrono::milliseconds(static_cast<int64_t>(
-        std::max(5000.0, 20 * kRematchRounds * launches_ * round_us / 1000) / request_.rationing.share));
-    const auto started = Clock::now();
-    auto reply = measurer_->rematch(std::move(candidates), request_.rationing.share, limit);
-    outcome_.measure_ms += ms_since(started);
-    outcome_.costs.rematch_ms += ms_since(started);
-    if (reply.discarded > 0)
-      services_.log().info("rounds_discarded", instance_.model().name(),
-                           std::to_string(reply.discarded) +
-                               " rounds of the rematch were repeated: the GPU's clock or speed changed within them");
-    if (reply.ok && reply.launches > launches_)
-      outcome_.costs.method += ", finalists x " + std::to_string(reply.launches);
-    if (reply.ok && reply.samples_us.size() == chosen.size())
-      series = std::move(reply.samples_us);
-    else if (!was_cancelled())
-      services_.log().warning(
-          "rematch_failed", instance_.model().name(),
-          "the finalists could not be measured again (" + reply.error + "); decided by their first times",
-          request_.key.sha256);
+  const double share = request_.rationing.share;
+  const auto limit = std::chrono::milliseconds(
+      static_cast<int64_t>(std::max(5000.0, 20 * kRematchRounds * launches_ * round_us / 1000) / share));
+  const auto started = Clock::now();
+  measure::RematchReply reply;
+  lanes_.start(
+      lane.number, [&](Lane& there) { reply = there.measurer->rematch(std::move(candidates), share, limit); },
+      [](Lane&) {});
+  lanes_.finish(lane.number);
+  outcome_.costs.rematch_ms += ms_since(started);
+  if (reply.discarded > 0)
+    services_.log().info("rounds_discarded", instance_.model().name(),
+                         std::to_string(reply.discarded) +
+                             " rounds of the rematch were repeated: the GPU's clock or speed changed within them");
+  if (reply.ok && reply.launches > launches_)
+    outcome_.costs.method += ", finalists x " + std::to_string(reply.launches);
+  if (reply.ok && reply.samples_us.size() == chosen.size()) {
+    series_us = std::move(reply.samples_us);
+    return true;
   }
+  if (was_cancelled()) return false;
+  services_.log().warning("rematch_failed", instance_.model().name(),
+                          "the finalists could not be measured again (" + reply.error + ")", request_.key.sha256);
+  if (!lane.measurer->usable()) end_lane(lane, lane.measurer->trouble());
+  return false;
+}
+
+std::vector<std::vector<double>> Study::time_finalists(std::vector<size_t>& chosen) {
+  std::vector<std::vector<double>> series;
+  for (Lane* lane = judge(); lane != nullptr && !was_cancelled(); lane = judge()) {
+    chosen = finalists();
+    check_again(*lane, chosen);
+    if (lane->state == Lane::State::ended) continue;
+    if (chosen.size() > 1 && rematch_on(*lane, chosen, series)) return series;
+    if (lane->state != Lane::State::ended) break;
+  }
+  if (chosen.empty()) chosen = finalists();
+  for (const size_t index : chosen) series.push_back({good_[index].median_us});
+  return series;
+}
+
+void Study::rematch() {
+  if (judge() != nullptr && !was_cancelled()) add_old_finalists();
+  if (good_.empty()) return;
+  std::vector<size_t> chosen;
+  const auto series = time_finalists(chosen);
+  if (judge() == nullptr && lost_device_) return;  // times of a GPU that failed are not published
   log_finalists(chosen, series);
+  int default_index = -1;
+  for (size_t i = 0; i < chosen.size(); ++i)
+    if (default_good_ && chosen[i] == *default_good_) default_index = static_cast<int>(i);
   const int winner = measure::choose(series, default_index, services_.options().policy.tie);
   if (winner < 0) return;
   auto median = [&](int index) { return measure::summarise(series[static_cast<size_t>(index)]).median_us; };
@@ -133,7 +198,9 @@ std::string Study::stored_note() const {
 void Study::publish() {
   report_disagreement();
   outcome_.costs.compile_ms = outcome_.compile_ms;
-  outcome_.costs.drift = drift_.worst();
+  for (size_t i = 0; i < lanes_.size(); ++i)
+    outcome_.costs.drift = std::max(outcome_.costs.drift, lanes_[i].drift.worst());
+  outcome_.measure_ms = lanes_.busy_ms();
   outcome_.compilations = compiler_->compilations() - compilations_before_;
   if (outcome_.outcome.empty()) {
     outcome_.outcome = "no_valid_config";

@@ -11,26 +11,24 @@ namespace {
 using measure::TrialStatus;
 
 constexpr double kSecondChances = 0.05;  // of the trials
+constexpr int kGroupsOfLane = 1000;      // more than a worker tells apart
 
 }  // namespace
 
-/// Times the incumbent again now and then. A run that fails says nothing of the speed; its own trials went well.
-void Study::follow_drift() {
-  if (!drift_.has_anchor() || anchor_ >= good_.size() || !measurer_->usable()) return;
-  if (!measure::DriftMonitor::due(measured_ms_, ++trials_since_anchor_)) return;
-  const auto started = Clock::now();
-  const auto reply =
-      measurer_->trial(good_[anchor_].candidate, std::numeric_limits<double>::infinity(), {}, run_limit());
-  if (reply.status == TrialStatus::ok) drift_.note(measure::summarise(reply.samples_us).median_us);
-  outcome_.measure_ms += ms_since(started);
-  note_costs(reply);
-  used_gpu(reply);
-  trials_since_anchor_ = 0;
-  measured_ms_ = 0;
+/// Times the lane's best config again now and then. A run that fails says nothing of the speed; its own trials went
+/// well.
+void Study::follow_drift(Lane& lane, Flight& flight) {
+  if (!lane.anchor || !lane.drift.has_anchor() || !lane.measurer->usable()) return;
+  if (!measure::DriftMonitor::due(lane.measured_ms, ++lane.trials_since_anchor)) return;
+  auto& reply = flight.anchor_reply;
+  reply = lane.measurer->trial(*lane.anchor, std::numeric_limits<double>::infinity(), {}, flight.limit);
+  if (reply->status == TrialStatus::ok) lane.drift.note(measure::summarise(reply->samples_us).median_us);
+  lane.trials_since_anchor = 0;
+  lane.measured_ms = 0;
 }
 
 /// Beside an application: the pause that this use of its GPU costs.
-void Study::used_gpu(const measure::TrialReply& reply) {
+void Study::used_gpu(const measure::TrialReply& reply) const {
   if (request_.rationing.after_measuring) request_.rationing.after_measuring(reply.check_ms + reply.run_ms);
 }
 
@@ -53,7 +51,7 @@ void Study::note_costs(const measure::TrialReply& reply) {
 }
 
 /// For the early-stop rule and for second chances.
-void Study::note_seen(const space::Config& config, TrialStatus status, const measure::Summary& summary) {
+void Study::note_seen(const space::Config& config, TrialStatus status, const measure::Summary& summary, double scale) {
   const bool stopped = status == TrialStatus::early_stopped;
   if (summary.samples == 0 || (!stopped && status != TrialStatus::ok)) return;
   measure::SeenTrial seen;
@@ -62,16 +60,19 @@ void Study::note_seen(const space::Config& config, TrialStatus status, const mea
     seen.values.push_back(value_ids_.emplace(text, static_cast<int>(value_ids_.size())).first->second);
   }
   seen.samples = summary.samples;
-  seen.time_us = (stopped ? summary.min_us : summary.median_us) / drift_.factor();
+  seen.time_us = (stopped ? summary.min_us : summary.median_us) / scale;
   seen.stopped = stopped;
   seen_.emplace_back(config, std::move(seen));
 }
 
-/// Group 0 agrees with the reference; results that could not be told apart any more are counted as -1.
-void Study::note_group(const space::Config& config, const measure::TrialReply& reply) {
+/// Group 0 agrees with the reference; results that could not be told apart any more are counted as -1. Each GPU's
+/// worker has numbers of its own.
+void Study::note_group(const Lane& lane, const space::Config& config, const measure::TrialReply& reply) {
   const bool agrees = reply.status == TrialStatus::ok || reply.status == TrialStatus::early_stopped;
   if (!agrees && reply.status != TrialStatus::wrong_result) return;
-  Group& group = groups_[agrees ? 0 : reply.group > 0 ? reply.group : -1];
+  Group& group = groups_[agrees            ? 0
+                         : reply.group > 0 ? reply.group + static_cast<int>(lane.number) * kGroupsOfLane
+                                           : -1];
   if (group.configs++ == 0) group.example = space::short_text(config);
 }
 
@@ -89,17 +90,18 @@ void Study::report_disagreement() {
 
 /// Configs that were given up after one or two samples, though those most like them are good, are measured once more.
 void Study::give_second_chances() {
-  if (best_us_ <= 0 || !measurer_->usable()) return;
+  if (best_us_ <= 0 || !lanes_left()) return;
   std::vector<measure::SeenTrial> trials;
   for (const auto& [config, seen] : seen_) trials.push_back(seen);
   const auto limit = static_cast<size_t>(kSecondChances * static_cast<double>(trials.size()));
   for (const size_t index : measure::second_chances(trials, best_us_, limit)) {
-    if (was_cancelled() || !measurer_->usable()) return;
     auto job = make_job(instance_, seen_[index].first, source_, compiler_->nvrtc().build);
     if (!job) continue;
     auto compiled = compiler_->compile(std::move(*job));  // from the build cache
-    if (!compiled.not_run && compiled.artifact.status == "ok") run(std::move(compiled));
+    if (!compiled.not_run && compiled.artifact.status == "ok") queue_.push_back({std::move(compiled)});
   }
+  drain(true);
+  queue_.clear();
 }
 
 }  // namespace jitune::tune

@@ -62,9 +62,9 @@ size_t Study::trials_left() const {
   return static_cast<size_t>(request_.search.trials > used ? request_.search.trials - used : 0);
 }
 
-void Study::tell_search(const store::TrialRow& row, double drift) {
+void Study::tell_search(const store::TrialRow& row, double scale) {
   search::Told told = told_of(row);
-  told.time_us /= drift;
+  told.time_us /= scale;
   meter_.add(told);
   if (const auto config = space::parse_values(row.config)) strategy_->tell(*config, told);
 }

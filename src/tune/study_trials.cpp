@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "tune/study.hpp"
@@ -17,17 +16,6 @@ TrialStatus from_compile(const std::string& status) {
   return TrialStatus::compile_error;
 }
 
-bool is_violent(TrialStatus status) {
-  return status == TrialStatus::run_timeout || status == TrialStatus::run_crash;
-}
-
-store::TrialRow row_of(const Compiled& compiled) {
-  store::TrialRow row;
-  row.config = compiled.job.build.config;
-  row.build_sha256 = compiled.job.build.sha256;
-  return row;
-}
-
 /// The first line of a compiler's log that says what is wrong.
 std::string first_error(const std::string& log) {
   size_t begin = 0;
@@ -42,6 +30,13 @@ std::string first_error(const std::string& log) {
 
 }  // namespace
 
+store::TrialRow Study::row_of(const Compiled& compiled) {
+  store::TrialRow row;
+  row.config = compiled.job.build.config;
+  row.build_sha256 = compiled.job.build.sha256;
+  return row;
+}
+
 Result<std::vector<space::ArgSpec>> Study::args_of(const space::Config& config, const space::KernelFacts& facts) const {
   auto args = instance_.args(config, facts);
   if (!args) return args;
@@ -50,15 +45,15 @@ Result<std::vector<space::ArgSpec>> Study::args_of(const space::Config& config, 
   return args;
 }
 
-Result<measure::Candidate> Study::make_candidate(const Compiled& compiled) {
+Result<measure::Candidate> Study::make_candidate(const Compiled& compiled, Measurer* measurer) const {
   const auto& artifact = compiled.artifact;
   space::KernelFacts facts{artifact.regs, artifact.static_smem_bytes, artifact.local_bytes, 0};
-  if (facts_needed_ && measuring_) {
+  if (facts_needed_) {
     // The grid or a scratch size depends on occupancy, which only the driver knows: ask with a grid of its own choice.
     facts.max_blocks_per_sm = 1;
     auto geometry = instance_.geometry(compiled.job.config, facts);
     if (!geometry) return geometry.failure();
-    auto real = measurer_->facts({artifact.cubin, artifact.lowered_name, *geometry});
+    auto real = measurer->facts({artifact.cubin, artifact.lowered_name, *geometry});
     if (!real) return real.failure();
     facts = *real;
   }
@@ -69,8 +64,8 @@ Result<measure::Candidate> Study::make_candidate(const Compiled& compiled) {
   return measure::Candidate{artifact.cubin, artifact.lowered_name, *geometry, std::move(*args)};
 }
 
-/// One compiled config: measured when it compiled, a failed trial otherwise.
-void Study::handle(Compiled compiled) {
+/// One compiled config: sent to the lane when it compiled, a failed trial otherwise.
+void Study::handle(Lane& lane, Compiled compiled) {
   if (compiled.not_run) {
     outcome_.note = compiled.artifact.log;
     no_workers_ = true;
@@ -85,7 +80,7 @@ void Study::handle(Compiled compiled) {
     add_row(std::move(row));
     return;
   }
-  run(std::move(compiled));
+  if (!refused(compiled)) start_trial(lane, {std::move(compiled)});
 }
 
 std::chrono::milliseconds Study::run_limit() const {
@@ -94,42 +89,21 @@ std::chrono::milliseconds Study::run_limit() const {
   return std::chrono::milliseconds(static_cast<int64_t>(std::max(1000.0, 20 * samples * best_us_ / 1000)));
 }
 
-void Study::run(Compiled compiled) {
-  auto& store = services_.store();
-  if (auto known = store.known_failure(compiled.job.build.sha256, request_.key.problem);
-      !request_.force && known && *known) {
-    auto row = row_of(compiled);
-    row.status = **known;
-    row.error = "not tried again: it ended so before";
-    add_row(std::move(row));
-    return;
-  }
-  follow_drift();
-  const auto started = Clock::now();
-  auto candidate = make_candidate(compiled);
-  if (!candidate) {
-    auto row = row_of(compiled);
-    row.status = measure::to_string(TrialStatus::launch_error);
-    row.error = candidate.error();
-    add_row(std::move(row));
-    return;
-  }
-  const double bound = best_us_ > 0 ? best_us_ * drift_.factor() : std::numeric_limits<double>::infinity();
-  const auto reply = has_reference_
-                         ? measurer_->trial(*candidate, bound, early_stop_->margins(best_samples_), run_limit())
-                         : measurer_->set_reference(*candidate, kFirstRunLimit);
-  outcome_.measure_ms += ms_since(started);
-  measured_ms_ += ms_since(started);
-  note_costs(reply);
-  used_gpu(reply);
-  if (reply.not_run) return;  // explore() sees that there is no worker any more
-  if (is_violent(reply.status) && measurer_->usable())
-    (void)store.record_failure(compiled.job.build.sha256, request_.key.problem, measure::to_string(reply.status),
-                               reply.error);
-  note_reply(std::move(compiled), std::move(*candidate), reply);
+/// Whether it is not to be run: it ended badly before, which becomes its trial.
+bool Study::refused(const Compiled& compiled) {
+  if (request_.force) return false;
+  const auto known = services_.store().known_failure(compiled.job.build.sha256, request_.key.problem);
+  if (!known || !*known) return false;
+  auto row = row_of(compiled);
+  row.status = **known;
+  row.error = "not tried again: it ended so before";
+  add_row(std::move(row));
+  return true;
 }
 
-void Study::note_reply(Compiled compiled, measure::Candidate candidate, const measure::TrialReply& reply) {
+void Study::note_reply(Lane& lane, Flight& flight) {
+  const Compiled& compiled = flight.item.compiled;
+  const measure::TrialReply& reply = flight.reply;
   auto row = row_of(compiled);
   auto samples_us = reply.samples_us;
   if (request_.rationing.is_shared()) measure::drop_foreign_slices(samples_us);
@@ -144,49 +118,48 @@ void Study::note_reply(Compiled compiled, measure::Candidate candidate, const me
   row.stop = reply.stop;
   row.error = error;
   row.samples = summary.samples;
-  row.min_us = summary.min_us;
-  row.median_us = summary.median_us;
-  row.mean_us = summary.mean_us;
-  row.stddev_us = summary.stddev_us;
-  row.max_us = summary.max_us;
+  row.min_us = summary.min_us / lane.offset;  // all rows of a study are in the first GPU's time
+  row.median_us = summary.median_us / lane.offset;
+  row.mean_us = summary.mean_us / lane.offset;
+  row.stddev_us = summary.stddev_us / lane.offset;
+  row.max_us = summary.max_us / lane.offset;
   row.first_us = reply.first_us;
   row.clock_mhz = reply.clock_mhz;
-  row.shared_bytes = candidate.geometry.shared_bytes;
+  const space::Geometry& geometry = flight.candidate->geometry;
+  row.shared_bytes = geometry.shared_bytes;
   row.wall_ms = reply.wall_ms + (compiled.from_store ? 0 : compiled.artifact.compile_ms);
   if (const int threads = instance_.device().max_threads_per_sm; threads > 0)
-    row.occupancy =
-        std::min(1.0, static_cast<double>(candidate.geometry.threads()) * reply.facts.max_blocks_per_sm / threads);
+    row.occupancy = std::min(1.0, static_cast<double>(geometry.threads()) * reply.facts.max_blocks_per_sm / threads);
 
   if (status == TrialStatus::ok || status == TrialStatus::early_stopped) early_stop_->note(samples_us);
-  note_group(compiled.job.config, reply);
+  note_group(lane, compiled.job.config, reply);
   const bool is_default = default_config_ && compiled.job.config == *default_config_;
   if (is_default && trusted_reference_ && status == TrialStatus::wrong_result) note_wrong_default(error);
-  const double drift = drift_.factor();
-  const double us = summary.median_us / drift;  // comparable with the others of this study
-  note_seen(compiled.job.config, status, summary);
-  if (status == TrialStatus::ok) {
-    if (!has_reference_) measurer_->sort_wrong_results(!is_default);
-    has_reference_ = true;
-    if (is_default) {
-      default_us_ = us;
-      default_good_ = good_.size();
-    }
-    if (best_us_ <= 0 || us < best_us_) {
-      best_us_ = us;
-      best_samples_ = summary.samples;
-      best_config_ = space::short_text(compiled.job.config);
-      anchor_ = good_.size();
-      drift_.set_anchor(summary.median_us);
-      trials_since_anchor_ = 0;
-      measured_ms_ = 0;
-    }
-    good_.push_back({std::move(compiled), std::move(candidate), us, true});
-  }
+  note_seen(compiled.job.config, status, summary, flight.scale);
+  const double scale = flight.scale / lane.offset;  // the row's
+  if (status == TrialStatus::ok) note_good(lane, flight, summary, summary.median_us / flight.scale);
   row.default_us = default_us_;
-  add_row(std::move(row), drift);
+  add_row(std::move(row), scale);
 }
 
-void Study::add_row(store::TrialRow row, double drift) {
+/// A config that ran and was right, with its time as on the first GPU when the study began.
+void Study::note_good(Lane& lane, Flight& flight, const measure::Summary& summary, double us) {
+  const bool is_default = default_config_ && flight.item.compiled.job.config == *default_config_;
+  if (is_default) {
+    default_us_ = us;
+    default_good_ = good_.size();
+  }
+  if (best_us_ <= 0 || us < best_us_) {
+    best_us_ = us;
+    best_samples_ = summary.samples;
+    best_config_ = space::short_text(flight.item.compiled.job.config);
+  }
+  if (!lane.anchor || us < lane.anchor_us) set_anchor(lane, flight.candidate, summary.median_us, us);
+  good_.push_back({std::move(flight.item.compiled), flight.candidate, us, lane.number});
+  if (!yardstick_) found_yardstick(lane, good_.back(), flight.reply, is_default);
+}
+
+void Study::add_row(store::TrialRow row, double scale) {
   ++outcome_.trials;
   if (row.status == "ok")
     ++outcome_.ok;
@@ -195,7 +168,7 @@ void Study::add_row(store::TrialRow row, double drift) {
   else
     ++outcome_.failed;
   row.study = study_;
-  tell_search(row, drift);
+  tell_search(row, scale);
   if (auto added = services_.store().add_trial(study_, lease_, row); !added)
     services_.log().warning("store_write", instance_.model().name(), "a trial could not be stored: " + added.error(),
                             request_.key.sha256);

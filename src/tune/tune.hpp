@@ -51,6 +51,9 @@ struct Rationing {
 struct Request {
   const space::Instance* instance = nullptr;
   key::TuningKey key;
+  /// More GPUs of this machine, of the class of the instance's own: configs are spread over all of them. One that is
+  /// not to be had is left out with a warning; one of another class is an error.
+  std::vector<space::DeviceInfo> more_devices = {};
   std::chrono::milliseconds budget{0};  ///< 0: until the space is used up
   bool force = false;                   ///< tune although a winner is stored, and measure every config again
   /// Of a definition whose reference is a function of another program: the default config takes its place.
@@ -83,7 +86,8 @@ struct Outcome {
   int compilations = 0;  ///< that really went to NVRTC
   double wall_ms = 0;
   double compile_ms = 0;         ///< from the start until the last artifact was there
-  double measure_ms = 0;         ///< spent waiting for the measuring worker
+  double measure_ms = 0;         ///< during which a measuring worker was at work, on whichever GPU
+  int devices = 0;               ///< GPUs that took trials
   store::StudyEnd::Costs costs;  ///< what that was spent on
 };
 

@@ -188,6 +188,35 @@ TEST_CASE("no config works") {
   CHECK(contains(result.out, "no config works"));
 }
 
+TEST_CASE("--device with several GPUs, or all, spreads a study over those of one class and refuses others") {
+  if (!has_nvrtc()) return;
+  TempDir home;
+  write_kernel(home.path());
+  const std::string second = "GPU-fb4e0000-0000-4000-8000-000000000001";
+  const std::string gpu =
+      fake_gpu(home.path(), kTimes,
+               R"("devices": [{"name": "Fake A", "uuid": ")" + kUuid + R"("}, {"name": "Fake A", "uuid": ")" + second +
+                   R"("}, {"name": "Fake C", "uuid": "GPU-fc4e0000-0000-4000-8000-000000000002", "sm_count": 78}],)");
+  for (const std::string which : {"0,1", "all"}) {
+    CAPTURE(which);
+    const ProgramResult tuned = prewarm(home.path(), kTune + " --force --json --device " + which, gpu);
+    INFO(tuned.err);
+    REQUIRE(tuned.exit_code == 0);
+    const Json result = Json::parse(tuned.out).at("results").at(0);
+    CHECK(result.at("outcome") == "won");
+    CHECK(result.at("devices") >= 1);  // the second one may come too late for so small a space
+    CHECK(result.at("winner").at("config") == Json{{"BLOCK", 128}, {"ITEMS", 2}});
+    CHECK(contains(tuned.err, "Fake C") == (which == "all"));
+  }
+  const ProgramResult refused = prewarm(home.path(), kTune + " --device 0,2", gpu);
+  CHECK(refused.exit_code == 2);
+  CHECK(contains(refused.err, "is not of the class of"));
+  CHECK(contains(refused.err, "sm_count: 132 / 78"));
+  const ProgramResult twice = prewarm(home.path(), kTune + " --device 1," + second, gpu);
+  CHECK(twice.exit_code == 2);
+  CHECK(contains(twice.err, "is named twice"));
+}
+
 TEST_CASE("--device takes an index or a UUID, and names the GPUs there are") {
   TempDir home;
   write_kernel(home.path());

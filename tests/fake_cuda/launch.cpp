@@ -163,7 +163,8 @@ CUresult launch(Function& function, const std::array<unsigned, 3>& grid, const s
   call.params = params;
   call.variable = variable;
   call.module = function.module;
-  const double us = duration_us(rule, call, function);
+  const Device& device = driver.spec.devices[static_cast<size_t>(current_device())];
+  const double us = duration_us(rule, call, function) * device.slower;
   ++driver.launches;
   ++function.launches;
   driver.last_start_us = driver.now_us;
@@ -175,6 +176,7 @@ CUresult launch(Function& function, const std::array<unsigned, 3>& grid, const s
     driver.sticky = CUDA_ERROR_ECC_UNCORRECTABLE;
     if (FILE* mark = std::fopen(driver.spec.lost_file.c_str(), "we"); mark != nullptr) std::fclose(mark);
   }
+  if (device.lost_after > 0 && driver.launches > device.lost_after) driver.sticky = CUDA_ERROR_ECC_UNCORRECTABLE;
   if (fault == Fault::illegal_address) driver.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
   if (driver.hung || driver.sticky != CUDA_SUCCESS) return CUDA_SUCCESS;  // the next wait tells
 

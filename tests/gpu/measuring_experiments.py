@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole studies on a GPU: order independence, stability, cost beside a fixed protocol, two processes at once.
 
-    tests/gpu/measuring_experiments.py BIN [--only order,stability,cost,together] [--quick]
+    tests/gpu/measuring_experiments.py BIN [--only order,stability,cost,together,devices] [--quick]
 
 BIN holds jit-prewarm and jitune-worker. Prints a line for each check with bar and value; exit code 1 when one fails.
 Winners that differ count as equal when each, made the default config of a space of the two alone, is kept: the other one
@@ -161,6 +161,33 @@ def together(binaries, directory):
             f"{'' if config_of(solo) == config_of(result) else ', another config'}", same)
 
 
+def devices(binaries, directory, rounds):
+    """One space on one GPU and on two of its class, all cubins there already; medians of a few studies each."""
+    problem = "T=bfloat16,M=16384,N=16384,K=4096"
+    database = os.path.join(directory, "devices.db")
+    tune(binaries, database, GEMM, problem)  # fills the cache of cubins
+    runs = {"0": [], "0,1": []}
+    for _ in range(rounds):
+        for which, results in runs.items():
+            results.append(tune(binaries, database, GEMM, problem, "--force", "--device", which))
+    middle = {which: sorted(results, key=lambda result: result["measure_ms"])[len(results) // 2]
+              for which, results in runs.items()}
+    one, two = middle["0"], middle["0,1"]
+    for which, results in runs.items():
+        for result in results:
+            print(f"      --device {which}: {result['devices']} GPUs, measuring {result['measure_ms']:.0f} ms (rematch "
+                  f"{result['costs']['rematch_ms']:.0f}, wait {result['costs']['wait_ms']:.0f}), wall {result['wall_ms']:.0f} ms, "
+                  f"{result['trials']['total']} trials, {config_of(result)} {result['winner']['median_us']:.1f} us", flush=True)
+    ratio = two["measure_ms"] / one["measure_ms"]
+    say("two GPUs, measuring time", "<= 0.6 of one GPU's, two took part",
+        f"{two['measure_ms']:.0f} ms against {one['measure_ms']:.0f} ms: {ratio:.2f}; {two['trials']['total']} and "
+        f"{one['trials']['total']} trials", ratio <= 0.6 and all(result["devices"] == 2 for result in runs["0,1"]))
+    slower = [config_of(result) for result in runs["0,1"]
+              if is_faster(binaries, directory, problem, config_of(one), config_of(result), GEMM)]
+    say("two GPUs, winner", "within 1 % of one GPU's, both timed interleaved",
+        f"{config_of(one)}; {'none of the others loses to it' if not slower else 'slower: ' + ', '.join(slower)}", not slower)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binaries")
@@ -172,7 +199,8 @@ def main():
         for name, run in (("order", lambda: order(options.binaries, directory, 4 if options.quick else 10)),
                           ("stability", lambda: stability(options.binaries, directory, 6 if options.quick else 20)),
                           ("cost", lambda: cost(options.binaries, directory)),
-                          ("together", lambda: together(options.binaries, directory))):
+                          ("together", lambda: together(options.binaries, directory)),
+                          ("devices", lambda: devices(options.binaries, directory, 1 if options.quick else 3))):
             if name in only:
                 start = time.time()
                 run()

@@ -61,7 +61,7 @@ TEST_CASE("in process: the study runs in the caller's context on copies of his b
   CHECK_MESSAGE(choice.source == Choice::Source::tuned, choice.why);
   CHECK(choice.config == R"({"BLOCK":128})");
   CHECK(choice.time_us == doctest::Approx(50).epsilon(0.02));
-  CHECK(tuner.statistics().trials == 4);  // the refused launch is a failed trial, nothing else
+  CHECK(tuner.statistics().trials == 4);          // the refused launch is a failed trial, nothing else
   CHECK(gpu.fake().allocated_bytes() == before);  // all that a study takes is given back
   REQUIRE(gpu.driver().cuCtxGetCurrent(&after) == CUDA_SUCCESS);
   CHECK(after == context);

@@ -100,6 +100,7 @@ Json to_json(const Tuned& tuned) {
             {"wall_ms", outcome.wall_ms},
             {"compile_ms", outcome.compile_ms},
             {"measure_ms", outcome.measure_ms},
+            {"devices", outcome.devices},
             {"costs",
              {{"method", outcome.costs.method},
               {"wait_ms", outcome.costs.wait_ms},
@@ -134,7 +135,8 @@ void check_bounded(const std::vector<Task>& tasks, const Options& options) {
                                   "--budget 10m or --trials 400 for instance");
 }
 
-Tuned tune_one(Session& session, tune::Services& services, const Task& task, const std::string& place) {
+Tuned tune_one(Session& session, tune::Services& services, const Task& task,
+               const std::vector<space::DeviceInfo>& devices, const std::string& place) {
   Tuned tuned{&task, {}, {}};
   Result<key::TuningKey> key = services.tuning_key(task.instance);
   if (!key) {
@@ -146,6 +148,7 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task, con
   tune::Request request;
   request.instance = &task.instance;
   request.key = *key;
+  request.more_devices.assign(devices.begin() + 1, devices.end());
   request.budget = session.options().budget;
   request.force = session.options().force;
   request.resume = was_cut_short(services, *key);
@@ -192,7 +195,8 @@ Exit run_tune(Session& session) {
     work = load_captures(session.options());
   else if (!from_database)
     work = session.load();  // what is wrong with files is told before anything is opened
-  const space::DeviceInfo device = session.gpu();
+  const std::vector<space::DeviceInfo> devices = session.gpus();
+  const space::DeviceInfo& device = devices.front();
   if (from_database) {
     const auto store = session.open_store();
     work = session.load_from(*store, device);
@@ -200,13 +204,15 @@ Exit run_tune(Session& session) {
   const std::vector<Task> tasks = session.tasks(work, device);
   check_bounded(tasks, session.options());
   const std::unique_ptr<tune::Services> services = session.open_services();
-  if (!json) print("on " + device.name + " (" + device.arch() + "), database " + services->store().path() + "\n\n");
+  if (!json)
+    print("on " + (devices.size() > 1 ? std::to_string(devices.size()) + " x " : "") + device.name + " (" +
+          device.arch() + "), database " + services->store().path() + "\n\n");
 
   std::vector<Tuned> all;
   for (size_t i = 0; i < tasks.size() && !interrupted(); ++i) {
     const std::string place =
         tasks.size() > 1 ? std::to_string(i + 1) + "/" + std::to_string(tasks.size()) + " " : std::string();
-    all.push_back(tune_one(session, *services, tasks[i], place));
+    all.push_back(tune_one(session, *services, tasks[i], devices, place));
     if (!json) print(problem_report(all.back()));
     std::fflush(stdout);
   }

@@ -137,6 +137,12 @@ struct Shared {
     app->add_option("--device", options.device, "The GPU, by index or UUID (default: the first)")
         ->option_text("INDEX|UUID");
   }
+  void devices() const {
+    app->add_option("--device", options.device,
+                    "The GPU, by index or UUID (default: the first); several of one class (0,1), or all of the first "
+                    "one's, share the trials")
+        ->option_text("INDEX|UUID,...|all");
+  }
   void arch(bool several) const {
     app->add_option("--arch", options.archs,
                     several ? "For these architectures, sm_80,sm_90 for instance (default: the GPU's)"
@@ -197,7 +203,7 @@ void add_tune(CLI::App& app, Options& options) {
   shared.app
       ->add_option("--capture", options.captures, "No files: launches that JITUNE_CAPTURE stored, with their data")
       ->option_text("FILE ...");
-  shared.device();
+  shared.devices();
   shared.database();
   shared.duration("--budget", options.budget, "At most this long a problem, 30s or 2m (default: until all is tried)");
   shared.duration("--compile-timeout", options.compile_timeout,

@@ -37,7 +37,7 @@ struct Options {
   std::vector<std::string> problems;  ///< as given
   std::string problem_table;          ///< path of a CSV file
   std::string database;               ///< "": the environment's, else the default path
-  std::string device;                 ///< index or UUID; "": the first GPU
+  std::string device;                 ///< index or UUID; "": the first GPU; tune: several, or `all`
   std::vector<std::string> archs;     ///< empty: the GPU's; several with compile only
   std::string nvrtc, worker;          ///< paths; "": the environment's, else search
   std::optional<int> compile_workers;

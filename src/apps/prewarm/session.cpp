@@ -7,12 +7,14 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "apps/prewarm/text.hpp"
 #include "compile/nvrtc.hpp"
 #include "gpu/driver.hpp"
+#include "key/device_class.hpp"
 #include "pool/pool.hpp"
 
 namespace jitune::prewarm {
@@ -37,6 +39,23 @@ std::string describe(const std::vector<space::DeviceInfo>& devices) {
   for (size_t i = 0; i < devices.size(); ++i)
     text += "\n  " + std::to_string(i) + "  " + devices[i].uuid + "  " + devices[i].name;
   return text;
+}
+
+std::string join(const std::vector<std::string>& texts) {
+  std::string joined;
+  for (const std::string& text : texts) joined += (joined.empty() ? "" : ", ") + text;
+  return joined;
+}
+
+/// By index or UUID.
+space::DeviceInfo find_gpu(const std::vector<space::DeviceInfo>& devices, const std::string& name) {
+  size_t index = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data(), end, index);
+  if (error == std::errc() && stop == end && index < devices.size()) return devices[index];
+  for (const space::DeviceInfo& device : devices)
+    if (device.uuid == name || device.uuid == "GPU-" + name) return device;
+  throw Stop(Exit::usage, "--device " + name + ": there is no such GPU; there are" + describe(devices));
 }
 
 }  // namespace
@@ -88,25 +107,51 @@ std::string Session::database_path(std::string* why_none) const {
   return "";
 }
 
-space::DeviceInfo Session::gpu() const {
-  const Result<std::vector<space::DeviceInfo>> devices = gpu::devices();
+std::vector<space::DeviceInfo> Session::all_gpus() const {
+  Result<std::vector<space::DeviceInfo>> devices = gpu::devices();
   const bool measures = options_.command == Options::Command::tune;
-  if (!devices || devices->empty()) {
-    const std::string why = devices ? "this machine's CUDA driver shows no GPU" : devices.error();
-    throw Stop(
-        Exit::missing,
-        why + (measures ? "\nTuning needs a GPU; `jit-prewarm compile --arch sm_90` compiles ahead "
-                          "without one. `jit-prewarm doctor` shows what was found."
-                        : "\nWithout a GPU, say for which one: --arch sm_90 (known: " + space::nominal_archs() + ")"));
+  if (devices && !devices->empty()) return std::move(devices).value();
+  const std::string why = devices ? "this machine's CUDA driver shows no GPU" : devices.error();
+  throw Stop(
+      Exit::missing,
+      why + (measures ? "\nTuning needs a GPU; `jit-prewarm compile --arch sm_90` compiles ahead "
+                        "without one. `jit-prewarm doctor` shows what was found."
+                      : "\nWithout a GPU, say for which one: --arch sm_90 (known: " + space::nominal_archs() + ")"));
+}
+
+space::DeviceInfo Session::gpu() const {
+  const std::vector<space::DeviceInfo> devices = all_gpus();
+  return options_.device.empty() ? devices.front() : find_gpu(devices, options_.device);
+}
+
+std::vector<space::DeviceInfo> Session::gpus() {
+  const std::vector<space::DeviceInfo> devices = all_gpus();
+  std::vector<space::DeviceInfo> chosen;
+  if (options_.device == "all") {
+    for (const space::DeviceInfo& device : devices) {
+      const auto differences = key::class_differences(devices.front(), device);
+      if (differences.empty())
+        chosen.push_back(device);
+      else
+        warn("GPU " + device.uuid + " (" + device.name +
+             ") does not take part, for it is not of the first one's class: " + join(differences));
+    }
+    return chosen;
   }
-  if (options_.device.empty()) return devices->front();
-  size_t index = 0;
-  const char* end = options_.device.data() + options_.device.size();
-  const auto [stop, error] = std::from_chars(options_.device.data(), end, index);
-  if (error == std::errc() && stop == end && index < devices->size()) return (*devices)[index];
-  for (const space::DeviceInfo& device : *devices)
-    if (device.uuid == options_.device || device.uuid == "GPU-" + options_.device) return device;
-  throw Stop(Exit::usage, "--device " + options_.device + ": there is no such GPU; there are" + describe(*devices));
+  std::istringstream names(options_.device);
+  for (std::string name; std::getline(names, name, ',');) {
+    chosen.push_back(find_gpu(devices, name));
+    const space::DeviceInfo& latest = chosen.back();
+    if (const auto differences = key::class_differences(chosen.front(), latest); !differences.empty())
+      throw Stop(Exit::usage, "--device " + options_.device + ": " + latest.uuid + " (" + latest.name +
+                                  ") is not of the class of " + chosen.front().uuid + " (" + chosen.front().name +
+                                  "), so that its times say nothing of it: " + join(differences));
+    for (size_t i = 0; i + 1 < chosen.size(); ++i)
+      if (chosen[i].uuid == latest.uuid)
+        throw Stop(Exit::usage, "--device " + options_.device + ": " + latest.uuid + " is named twice");
+  }
+  if (chosen.empty()) chosen.push_back(devices.front());
+  return chosen;
 }
 
 space::DeviceInfo Session::gpu_or_arch() const {

@@ -33,6 +33,9 @@ class Session {
   /// The GPU that --device names, the first one without it.
   space::DeviceInfo gpu() const;
 
+  /// The GPUs that share the trials of a study, all of one class: those that --device names, the first one without it.
+  std::vector<space::DeviceInfo> gpus();
+
   /// As --arch says, by published figures, or without it the GPU.
   space::DeviceInfo gpu_or_arch() const;
 
@@ -58,6 +61,7 @@ class Session {
 
  private:
   void warn(const std::string& text);
+  std::vector<space::DeviceInfo> all_gpus() const;  ///< one at least
 
   Options options_;
   runtime::Settings settings_;  ///< the environment
