@@ -149,6 +149,9 @@ std::future<bool> Engine::restart() {
     restarts_.push_back(std::move(*restart));
     for (const auto& worker : std::vector(workers_)) worker->kill(Outcome::cancelled, "the pool was restarted");
     settle_restarts();
+    // One that did not go before will not go now: whoever asks again is told at once.
+    if (std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->is_stuck(); }))
+      for (Restart& waiting : std::exchange(restarts_, {})) waiting.done.set_value(false);
     pump();
   });
   if (!posted) restart->done.set_value(true);

@@ -127,8 +127,8 @@ class Pool {
   /// Starts up to `count` workers now, so that the first requests find them ready. Does not wait.
   void warm_up(int count);
 
-  /// Kills the workers and forgets them; the next request starts fresh ones. Waits until they are gone, at most 10 s;
-  /// false when one is stuck (in the driver, say).
+  /// Kills the workers and forgets them; the next request starts fresh ones. Waits until they are gone, at most
+  /// `stuck_after`; false when one is stuck (in the driver, say), at once where that is known already.
   bool restart();
 
   /// The hello of the most recent worker, or null before there was one.

@@ -74,7 +74,9 @@ Result tune(const gpu::Driver& driver, const KernelDefinition& definition) {
   const auto keys = (*database)->list();
   REQUIRE(keys.ok());
   REQUIRE(keys->size() == 1);
-  for (const auto& row : *(*database)->trials_of(keys->front().key.sha256))
+  const auto rows = (*database)->trials_of(keys->front().key.sha256);
+  REQUIRE(rows);
+  for (const auto& row : *rows)
     result.wrong_results += row.status == "wrong_result" ? 1 : 0;
   const auto study = (*database)->find_study(1);
   REQUIRE(study.ok());

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <latch>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -94,6 +95,52 @@ TEST_CASE("a deadline is kept by SIGKILL, whatever the worker does against it") 
   }
   // Time-outs are not deaths: no storm comes of them.
   CHECK(pool.call(fake("echo"), 5s).outcome == Outcome::ok);
+}
+
+TEST_CASE("a worker that SIGKILL does not end costs its request and its place, and nobody waits for it twice") {
+  constexpr auto kStuckAfter = 400ms;
+  auto options = fake_pool();
+  options.stuck_after = kStuckAfter;
+  Pool pool(options);
+  const auto started = Clock::now();
+  const Reply reply = pool.call(fake("stuck", 4000), 300ms);
+  if (reply.outcome == Outcome::protocol) {
+    skip("a worker that cannot be killed", "tracing of processes is not allowed here");
+    return;
+  }
+  CHECK(reply.outcome == Outcome::timeout);
+  CHECK_MESSAGE(contains(reply.detail, "can't be killed"), reply.detail);
+  CHECK(ms_since(started) >= 700);
+  CHECK(ms_since(started) < 3000);
+  // The only place is taken: told at once, by a request and by every restart.
+  const auto asked = Clock::now();
+  const Reply next = pool.call(fake("echo"), 10s);
+  CHECK(next.outcome == Outcome::no_worker);
+  CHECK_MESSAGE(contains(next.detail, "stuck in the driver"), next.detail);
+  CHECK_FALSE(pool.restart());
+  CHECK_FALSE(pool.restart());
+  CHECK(ms_since(asked) < 300);
+  // Once it is gone after all, its place is free again.
+  CHECK(wait_until([&] { return pool.call(fake("echo"), 5s).outcome == Outcome::ok; }, 10000));
+  CHECK(pool.restart());
+  CHECK(zombies() == 0);
+}
+
+TEST_CASE("a pool with a stuck worker still goes on with its other place, and ends within a second") {
+  auto options = fake_pool(2);
+  options.stuck_after = 300ms;
+  std::optional<Pool> pool(std::in_place, options);
+  const Reply reply = pool->call(fake("stuck", 4000), 200ms);
+  if (reply.outcome == Outcome::protocol) {
+    skip("a worker that cannot be killed", "tracing of processes is not allowed here");
+    return;
+  }
+  CHECK(reply.outcome == Outcome::timeout);
+  for (int i = 0; i < 5; ++i) CHECK(pool->call(fake("echo"), 5s).outcome == Outcome::ok);
+  const auto ended = Clock::now();
+  pool.reset();
+  CHECK(ms_since(ended) < 1500);
+  CHECK(wait_until([] { return zombies() == 0; }, 10000));  // reaped by whoever waits for it
 }
 
 TEST_CASE("a slow start does not eat the first deadline") {
