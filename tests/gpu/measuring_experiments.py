@@ -22,6 +22,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SPACE = os.path.join(ROOT, "tests/gpu/spaces/softmax_slow_default.toml")
 GEMM = os.path.join(ROOT, "kernels_src/gemm.toml")
+WIDE = os.path.join(ROOT, "tests/gpu/search/softmax_wide.toml")  # many configs: setup and rematch weigh little
 PROBLEMS = {  # about so long on an H200
     "3 us": "T=float,rows=132,cols=1024",
     "50 us": "T=float,rows=4096,cols=8192",
@@ -163,13 +164,13 @@ def together(binaries, directory):
 
 def devices(binaries, directory, rounds):
     """One space on one GPU and on two of its class, all cubins there already; medians of a few studies each."""
-    problem = "T=bfloat16,M=16384,N=16384,K=4096"
+    problem = "T=half,rows=8192,cols=4096"
     database = os.path.join(directory, "devices.db")
-    tune(binaries, database, GEMM, problem)  # fills the cache of cubins
+    tune(binaries, database, WIDE, problem, "--strategy", "exhaustive")  # fills the cache of cubins
     runs = {"0": [], "0,1": []}
     for _ in range(rounds):
         for which, results in runs.items():
-            results.append(tune(binaries, database, GEMM, problem, "--force", "--device", which))
+            results.append(tune(binaries, database, WIDE, problem, "--force", "--strategy", "exhaustive", "--device", which))
     middle = {which: sorted(results, key=lambda result: result["measure_ms"])[len(results) // 2]
               for which, results in runs.items()}
     one, two = middle["0"], middle["0,1"]
@@ -183,7 +184,7 @@ def devices(binaries, directory, rounds):
         f"{two['measure_ms']:.0f} ms against {one['measure_ms']:.0f} ms: {ratio:.2f}; {two['trials']['total']} and "
         f"{one['trials']['total']} trials", ratio <= 0.6 and all(result["devices"] == 2 for result in runs["0,1"]))
     slower = [config_of(result) for result in runs["0,1"]
-              if is_faster(binaries, directory, problem, config_of(one), config_of(result), GEMM)]
+              if is_faster(binaries, directory, problem, config_of(one), config_of(result), WIDE)]
     say("two GPUs, winner", "within 1 % of one GPU's, both timed interleaved",
         f"{config_of(one)}; {'none of the others loses to it' if not slower else 'slower: ' + ', '.join(slower)}", not slower)
 
