@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -287,12 +288,32 @@ KernelDefinition cub_kernel() {
   return kernel;
 }
 
+/// The middle of slices' shares and how far off it may be (one standard error, from the median deviation): one slice
+/// that a neighbour on the machine slows down moves a sum, and leaves this alone.
+struct Middle {
+  double value = 0, error = 0;
+};
+
+Middle middle_of(std::vector<double> values) {
+  const auto median = [](std::vector<double> list) {
+    const auto half = list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2);
+    std::nth_element(list.begin(), half, list.end());
+    return *half;
+  };
+  Middle middle;
+  middle.value = median(values);
+  const double count = static_cast<double>(values.size());
+  for (double& value : values) value = std::abs(value - middle.value);
+  middle.error = 1.2533 * 1.4826 * median(values) / std::sqrt(count);
+  return middle;
+}
+
 struct Settings {
   std::vector<int> widths{1, 2, 4, 8, 12, 16};
   std::vector<int> header_widths{8};
   std::vector<int> header_configs{4, 8, 24};
   int per_worker = 48;
-  int slices = 12;           ///< that the configs are divided into, bare processes and jitune in turn
+  int slices = 24;           ///< that the configs are divided into, bare processes and jitune in turn
   int most_in_threads = 48;  ///< threads stop scaling early, and their rate is known long before
   std::string part = "all", nvrtc, arch = "sm_90";
 };
@@ -330,7 +351,7 @@ Settings parse(int argc, char** argv) {
     else
       stop(
           "usage: compile_scaling [--part=all|scaling|headers] [--widths=1,2,4] [--per-worker=48] "
-          "[--slices=12] [--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
+          "[--slices=24] [--header-widths=8] [--header-configs=4,8,24] [--nvrtc=PATH] [--arch=sm_90]");
   }
   return settings;
 }
@@ -342,25 +363,25 @@ void scaling(const Settings& settings, const compile::NvrtcFile& file, const std
                 file.build, static_cast<size_t>(most * (settings.per_worker + settings.slices)));
   std::printf(
       "configs per second, %d configs a worker (threads: at most %d in all), in %d slices; share: jitune / bare "
-      "processes\nwidth  threads  bare processes  jitune  share  by slice       worker MB\n",
+      "processes, of the whole and the middle of the slices\n"
+      "width  threads  bare processes  jitune  share  middle +- error  by slice       worker MB\n",
       settings.per_worker, settings.most_in_threads, settings.slices);
   double one_process = 0, worst = 1e9;
   for (const int width : settings.widths) {
     const int slice = (width * settings.per_worker + settings.slices - 1) / settings.slices;
     const int count = slice * settings.slices;
-    double bare_seconds = 0, jitune_seconds = 0, resident_mb = 0, threads = 0, lowest = 1e9, highest = 0;
+    double bare_seconds = 0, jitune_seconds = 0, resident_mb = 0, threads = 0;
+    std::vector<double> shares;
     {
       std::optional<BareProcesses> bare(std::in_place, file, jobs, width, 1);
       Jitune jitune(file, worker, jobs, width, false);
       for (int i = 0; i < settings.slices; ++i) {
-        // Slices of a second or two, to and fro: a machine that grows slower or faster meanwhile favours neither.
+        // Slices of half a second or so, to and fro: a machine that grows slower or faster meanwhile favours neither.
         const double first = i % 2 == 0 ? bare->run(slice) : jitune.run(slice);
         const double second = i % 2 == 0 ? jitune.run(slice) : bare->run(slice);
         bare_seconds += i % 2 == 0 ? first : second;
         jitune_seconds += i % 2 == 0 ? second : first;
-        const double share = i % 2 == 0 ? first / second : second / first;
-        lowest = std::min(lowest, share);
-        highest = std::max(highest, share);
+        shares.push_back(i % 2 == 0 ? first / second : second / first);
       }
       bare.reset();
       resident_mb = largest_child_mb();
@@ -373,8 +394,10 @@ void scaling(const Settings& settings, const compile::NvrtcFile& file, const std
     const double processes = count / bare_seconds, share = bare_seconds / jitune_seconds;
     if (one_process == 0) one_process = processes / width;
     worst = std::min(worst, share);
-    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %5.3f - %5.3f  %9.0f\n", width, threads, processes,
-                count / jitune_seconds, share, lowest, highest, resident_mb);
+    const auto [lowest, highest] = std::minmax_element(shares.begin(), shares.end());
+    const Middle middle = middle_of(shares);
+    std::printf("%5d  %7.2f  %14.2f  %6.2f  %5.3f  %6.3f +- %5.3f  %5.3f - %5.3f  %9.0f\n", width, threads, processes,
+                count / jitune_seconds, share, middle.value, middle.error, *lowest, *highest, resident_mb);
     std::fflush(stdout);
   }
   std::printf("worst share %.3f (target 0.95); one bare process: %.1f ms a config\n", worst, 1000 / one_process);

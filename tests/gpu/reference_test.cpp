@@ -76,8 +76,7 @@ Result tune(const gpu::Driver& driver, const KernelDefinition& definition) {
   REQUIRE(keys->size() == 1);
   const auto rows = (*database)->trials_of(keys->front().key.sha256);
   REQUIRE(rows);
-  for (const auto& row : *rows)
-    result.wrong_results += row.status == "wrong_result" ? 1 : 0;
+  for (const auto& row : *rows) result.wrong_results += row.status == "wrong_result" ? 1 : 0;
   const auto study = (*database)->find_study(1);
   REQUIRE(study.ok());
   REQUIRE(study->has_value());
