@@ -149,8 +149,10 @@ class Opener {
       return false;
     }
     // The switch to WAL needs the file for itself and heeds no busy timeout. Where others keep it busy for long, the
-    // rollback journal does as well, and the next opening tries again.
-    while (database.text("PRAGMA journal_mode") != "wal" && Clock::now() < deadline_) {
+    // rollback journal does as well, and the next opening tries again. Tried once even where making the file took all
+    // the time there was.
+    for (bool tried = false; database.text("PRAGMA journal_mode") != "wal" && (!tried || Clock::now() < deadline_);
+         tried = true) {
       try {
         if (database.text("PRAGMA journal_mode=WAL") == "wal") return true;
       } catch (const SqliteError& error) {

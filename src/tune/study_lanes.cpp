@@ -40,8 +40,8 @@ Result<void> Study::open_lanes() {
 }
 
 /// Takes the GPUs and has their buffers made. The first one must be had; others join when they can, while it measures:
-/// the driver makes one context after the other, so that all at once would only keep the first one waiting (on two H200s
-/// 286 ms instead of 154).
+/// the driver makes one context after the other, so that all at once would only keep the first one waiting (on two
+/// H200s 286 ms instead of 154).
 bool Study::begin_lanes(const measure::Setup& setup) {
   const auto wait_until = request_.budget.count() > 0 ? explore_until_ : Clock::now() + std::chrono::minutes(10);
   const auto started = Clock::now();
