@@ -14,17 +14,17 @@ namespace {
 constexpr int kCount = 4096;
 using Tally = Kernel<void(int*, const float*, int)>;
 
-/// Counts the positive elements: its output says which data it ran on.
+/// Marks the positive elements: its output says which data it ran on.
 KernelDefinition tally() {
   return {.name = "tally",
           .source_text =
               "template <int BLOCK> __global__ void tally(int* count, const float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n && x[i] > 0) atomicAdd(count, 1); }",
+              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) count[i] += x[i] > 0 ? 1 : 0; }",
           .entry = "tally<{BLOCK}>",
           .problem = {"n"},
           .params = {{"BLOCK", {64, 128, 256}}},
           .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {zeroed("count", "int", "1"), in("x", "float", "n", Fill::zeros()), scalar("n", "int", "n")},
+          .args = {zeroed("count", "int", "n"), in("x", "float", "n", Fill::zeros()), scalar("n", "int", "n")},
           .defaults = {{.config = {{"BLOCK", "64"}}}}};
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("a launch that JITUNE_CAPTURE names is stored once with its data, and 
   FakeGpu gpu(
       R"({"kernels": [{"match": "tally<", "time_us": 100, "spread": 0, "noise": 0, "factors": [{"128": 0.5}]}]})");
   float* x = gpu.buffer(kCount, 3);
-  int* count = reinterpret_cast<int*>(gpu.buffer(1, 0));
+  int* count = reinterpret_cast<int*>(gpu.buffer(kCount, 0));
   {
     const test::ScopedEnv pattern("JITUNE_CAPTURE", "tal*");
     Tuner tuner(quiet_options(Track::heuristic, dir / "a.db"));
@@ -84,7 +84,7 @@ TEST_CASE("a capture without contents holds the launch alone; other kernels are 
   const test::TempDir dir;
   FakeGpu gpu("{}");
   float* x = gpu.buffer(kCount, 3);
-  int* count = reinterpret_cast<int*>(gpu.buffer(1, 0));
+  int* count = reinterpret_cast<int*>(gpu.buffer(kCount, 0));
   const test::ScopedEnv bytes("JITUNE_CAPTURE_BYTES", "1000");
   for (const std::string pattern : {"other*", "tally"}) {
     const test::ScopedEnv scoped("JITUNE_CAPTURE", pattern.c_str());
