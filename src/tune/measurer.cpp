@@ -95,17 +95,16 @@ void Measurer::warm_up() {
 Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point deadline,
                                 std::function<bool()> cancelled) {
   Begun begun;
-  std::unique_lock<std::timed_mutex> turn(study_mutex_, std::defer_lock);
-  while (!turn.try_lock_until(std::min(deadline, Clock::now() + kLookForCancel)))
+  while (!turn_.try_acquire_until(std::min(deadline, Clock::now() + kLookForCancel)))
     if (Clock::now() >= deadline || (cancelled && cancelled())) {
       begun.error = "another study of this process is measuring on this GPU";
       return begun;
     }
-  study_lock_ = std::move(turn);
+  in_study_ = true;
   cancelled_ = std::move(cancelled);
   auto lock = lock_device(options_.device_uuid, deadline, [this] { return was_cancelled(); });
   if (!lock) {
-    study_lock_.unlock();
+    let_go();
     begun.error = lock.error();
     return begun;
   }
@@ -313,7 +312,7 @@ Result<space::KernelFacts> Measurer::facts(const measure::FactsRequest& request)
 }
 
 void Measurer::end() {
-  if (!study_lock_.owns_lock()) return;
+  if (!in_study_) return;
   // The process ends with its buffers: the application gets its GPU memory back at once.
   if (!options_.keep_worker || options_.in_process) (void)restart();
   ready_ = false;
@@ -322,7 +321,12 @@ void Measurer::end() {
   setup_ = {};
   cancelled_ = {};
   device_lock_.reset();
-  study_lock_.unlock();
+  let_go();
+}
+
+void Measurer::let_go() {
+  in_study_ = false;
+  turn_.release();
 }
 
 }  // namespace jitune::tune

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <string>
 
 #include "base/clock.hpp"
@@ -103,14 +104,15 @@ class Measurer {
   pool::Reply call(Json request, std::chrono::milliseconds limit);
   bool was_cancelled() const { return cancelled_ && cancelled_(); }
   void replace_worker();
+  void let_go();
   measure::TrialReply run(const measure::TrialRequest& request, std::chrono::milliseconds limit);
 
   Options options_;
   void* context_ = nullptr;
   std::unique_ptr<measure::Session> session_;  // in process
   std::unique_ptr<pool::Pool> pool_;
-  std::timed_mutex study_mutex_;
-  std::unique_lock<std::timed_mutex> study_lock_;
+  std::binary_semaphore turn_{1};  // of studies; no mutex, for a study may begin on one thread and end on another
+  bool in_study_ = false;
   UniqueFd device_lock_;
   measure::Setup setup_;
   std::optional<measure::Candidate> reference_;
