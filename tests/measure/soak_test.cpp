@@ -15,7 +15,7 @@ namespace {
 // A sanitizer keeps freed memory for a while, and says itself what leaked.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kResidentTells = false;
-constexpr int kConfigs = 1000;
+constexpr int kConfigs = 500;
 #else
 constexpr bool kResidentTells = true;
 constexpr int kConfigs = 4000;
