@@ -15,10 +15,6 @@ CUdeviceptr address_of(const void* argument) {
   return address;
 }
 
-bool is_from_caller(const space::ArgSpec& arg) {
-  return arg.kind != ArgKind::scratch && arg.kind != ArgKind::tensor_map && arg.kind != ArgKind::symbol;
-}
-
 /// That `address` holds all of `arg`, as far as the driver knows. `what` begins the message.
 Result<void> check_buffer(const gpu::Driver& driver, const space::ArgSpec& arg, CUdeviceptr address,
                           const std::string& what) {
@@ -44,6 +40,10 @@ Result<void> check_scoped(const gpu::Driver& driver, const space::ArgSpec& arg, 
 }
 
 }  // namespace
+
+bool is_from_caller(const space::ArgSpec& arg) {
+  return arg.kind != ArgKind::scratch && arg.kind != ArgKind::tensor_map && arg.kind != ArgKind::symbol;
+}
 
 Result<void> check_buffers(const gpu::Driver& driver, const std::vector<space::ArgSpec>& args,
                            std::span<const void* const> arguments) {

@@ -16,6 +16,9 @@
 
 namespace jitune::runtime {
 
+/// Whether a launch brings an argument for it: scratch, tensor maps and symbols are made here.
+bool is_from_caller(const space::ArgSpec& arg);
+
 /// The caller's own data, made readable for the measuring worker: by CUDA IPC where the memory allows it, else by a
 /// copy in shared memory, which is removed with this object. The caller's buffers are only read.
 class CallerData {

@@ -20,10 +20,6 @@ namespace {
 constexpr int kFormat = 1;
 constexpr size_t kKeyDigits = 12;
 
-bool is_from_caller(const space::ArgSpec& arg) {
-  return arg.kind != ArgKind::scratch && arg.kind != ArgKind::tensor_map && arg.kind != ArgKind::symbol;
-}
-
 std::string hex(const uint8_t* bytes, size_t count) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
