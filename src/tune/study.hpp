@@ -18,6 +18,8 @@
 
 namespace jitune::tune {
 
+constexpr std::chrono::milliseconds kFirstRunLimit{30'000};  ///< of a config's run before any time is known
+
 /// One study in progress: the steps that tune() puts in order. Not thread-safe; lives for one call.
 class Study {
  public:

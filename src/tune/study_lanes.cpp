@@ -11,9 +11,8 @@ namespace {
 
 using measure::TrialStatus;
 
-constexpr std::chrono::milliseconds kFirstRunLimit{30'000};  // before any time is known
-constexpr std::chrono::milliseconds kLookAround{50};         // for a cancelled study or a budget that is used up
-constexpr int kLossesOfOneConfig = 2;                        // then it may be what the GPUs are lost by
+constexpr std::chrono::milliseconds kLookAround{50};  // for a cancelled study or a budget that is used up
+constexpr int kLossesOfOneConfig = 2;                 // then it may be what the GPUs are lost by
 
 }  // namespace
 

@@ -8,8 +8,6 @@ namespace {
 
 using measure::TrialStatus;
 
-constexpr std::chrono::milliseconds kFirstRunLimit{30'000};  // before any time is known
-
 TrialStatus from_compile(const std::string& status) {
   if (status == "timeout") return TrialStatus::compile_timeout;
   if (status == "crash") return TrialStatus::compile_crash;
