@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -24,13 +25,22 @@ std::array<int, 3> numbers(const std::string& version) {
   return out;
 }
 
-std::vector<fs::path> sorted_entries(const fs::path& dir) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error))
-    entries.push_back(at->path());
-  std::sort(entries.begin(), entries.end());
-  return entries;
+/// Names in `dir` that start with `prefix`, sorted. Library folders hold thousands of others: to make paths of them all
+/// took a warm process longer than anything else.
+std::vector<std::string> sorted_names(const fs::path& dir, std::string_view prefix) {
+  std::vector<std::string> names;
+  DIR* open = ::opendir(dir.c_str());
+  if (open == nullptr) return names;
+  while (const dirent* entry = ::readdir(open))
+    if (std::string_view(entry->d_name).starts_with(prefix) && entry->d_name[0] != '.')
+      names.emplace_back(entry->d_name);
+  ::closedir(open);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool is_directory(const struct stat& info) {
+  return S_ISDIR(info.st_mode);
 }
 
 bool read_at(int fd, void* to, size_t size, uint64_t offset) {
@@ -96,24 +106,22 @@ void read_version(NvrtcFile& file) {
     const fs::path path(file.path);
     std::string name = path.filename().string();
     if (name.starts_with(kName)) file.build = name.substr(kName.size());
-    for (const fs::path& entry : sorted_entries(path.parent_path())) {
-      name = entry.filename().string();
-      if (name.starts_with(kBuiltins) && name.size() - kBuiltins.size() > file.build.size())
-        file.build = name.substr(kBuiltins.size());
-    }
+    for (const std::string& entry : sorted_names(path.parent_path(), kBuiltins))
+      if (entry.size() - kBuiltins.size() > file.build.size()) file.build = entry.substr(kBuiltins.size());
   }
   const size_t second = file.build.find('.', std::min(file.build.find('.'), file.build.size() - 1) + 1);
   file.version = file.build.substr(0, second);
 }
 
-/// Headers that go with a library in `dir`: the toolkit's include beside it, or the folders of the older wheels.
+/// Headers that go with a library in `dir`, a path without links: the toolkit's include beside it, or the folders of
+/// the older wheels.
 std::vector<std::string> include_dirs(const fs::path& dir) {
   std::vector<std::string> dirs;
   const auto add = [&](const fs::path& candidate) {
-    std::error_code error;
-    const fs::path real = fs::canonical(candidate, error);
-    if (error || !fs::is_directory(real, error)) return;
-    if (std::find(dirs.begin(), dirs.end(), real.string()) == dirs.end()) dirs.push_back(real.string());
+    const std::string path = candidate.lexically_normal().string();
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0 || !is_directory(info)) return;
+    if (std::find(dirs.begin(), dirs.end(), path) == dirs.end()) dirs.push_back(path);
   };
   const auto add_toolkit = [&](const fs::path& candidate) {
     add(candidate);
@@ -142,16 +150,20 @@ class Finder {
   explicit Finder(ToolchainMemo* memo) : memo_(memo) {}
 
   void look_at_file(const std::string& path) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) {
+      search_.tried.push_back(path + ": " + std::strerror(errno));
+      return;
+    }
+    if (!S_ISREG(info.st_mode)) {
+      search_.tried.push_back(path + ": not a file");
+      return;
+    }
+    if (!seen_.emplace(info.st_dev, info.st_ino).second) return;
     std::error_code error;
     const fs::path real = fs::canonical(path, error);
     if (error) {
       search_.tried.push_back(path + ": " + error.message());
-      return;
-    }
-    if (!seen_.insert(real.string()).second) return;
-    struct stat info {};
-    if (::stat(real.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
-      search_.tried.push_back(path + ": not a file");
       return;
     }
     NvrtcFile file;
@@ -169,31 +181,37 @@ class Finder {
     search_.found.push_back(std::move(file));
   }
 
-  void look_in(const fs::path& dir) {
-    std::error_code error;
-    if (!looked_.insert(dir.lexically_normal().string()).second) return;
-    if (!fs::is_directory(dir, error)) {
-      search_.tried.push_back(dir.string() + ": no such folder");
-      return;
-    }
+  /// False when there is no such folder. The links of a toolkit lead to one folder by several names: it is read once.
+  bool look_in(const fs::path& dir, bool must_exist = true) {
+    const Folder folder = enter(dir, must_exist);
+    if (folder != Folder::fresh) return folder != Folder::absent;
+    const auto names = sorted_names(dir, "libnvrtc.so");
+    for (const std::string& name : names) look_at_file((dir / name).string());
+    if (names.empty()) search_.tried.push_back(dir.string() + ": no libnvrtc.so*");
+    return true;
+  }
+
+  /// As look_in, for folders of a distribution with all its libraries: asks for the names that packages give NVRTC
+  /// (its soname, from 12 on the major version alone) instead of reading the folder.
+  void look_in_distribution(const fs::path& dir) {
+    if (enter(dir, true) != Folder::fresh) return;
     bool any = false;
-    for (const fs::path& entry : sorted_entries(dir)) {
-      if (!entry.filename().string().starts_with("libnvrtc.so")) continue;
+    for (const char* suffix : {"", ".11.2", ".12", ".13", ".14", ".15", ".16", ".17", ".18", ".19"}) {
+      const std::string path = (dir / "libnvrtc.so").string() + suffix;
+      struct stat info {};
+      if (::lstat(path.c_str(), &info) != 0) continue;
       any = true;
-      look_at_file(entry.string());
+      look_at_file(path);
     }
     if (!any) search_.tried.push_back(dir.string() + ": no libnvrtc.so*");
   }
 
   /// The places within a toolkit's root.
   void look_below(const fs::path& root) {
-    for (const char* dir : {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"}) {
-      std::error_code error;
-      if (fs::is_directory(root / dir, error)) look_in(root / dir);
-    }
-    std::error_code error;
-    if (!fs::is_directory(root / "lib64", error) && !fs::is_directory(root / "lib", error))
-      search_.tried.push_back(root.string() + ": neither lib64 nor lib there");
+    bool any = false;
+    for (const char* dir : {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"})
+      any = look_in(root / dir, false) || any;
+    if (!any) search_.tried.push_back(root.string() + ": neither lib64 nor lib there");
   }
 
   NvrtcSearch finish() {
@@ -205,9 +223,20 @@ class Finder {
   NvrtcSearch& search() { return search_; }
 
  private:
+  enum class Folder : uint8_t { absent, seen, fresh };
+  Folder enter(const fs::path& dir, bool must_exist) {
+    struct stat info {};
+    if (::stat(dir.c_str(), &info) != 0 || !is_directory(info)) {
+      if (must_exist) search_.tried.push_back(dir.string() + ": no such folder");
+      return Folder::absent;
+    }
+    return looked_.emplace(info.st_dev, info.st_ino).second ? Folder::fresh : Folder::seen;
+  }
+
+  using Identity = std::pair<dev_t, ino_t>;
   ToolchainMemo* memo_;
   NvrtcSearch search_;
-  std::set<std::string> seen_, looked_;
+  std::set<Identity> seen_, looked_;
 };
 
 /// NVIDIA's wheels below `root`: unpacked with lib and include at the top, as they are packed (nvidia/cu13,
@@ -216,13 +245,11 @@ void look_in_wheels(Finder& finder, const fs::path& root) {
   finder.look_below(root);
   std::vector<fs::path> packages{root};
   for (const char* lib : {"lib", "lib64"})
-    for (const fs::path& python : sorted_entries(root / lib))
-      if (python.filename().string().starts_with("python")) packages.push_back(python / "site-packages");
+    for (const std::string& python : sorted_names(root / lib, "python"))
+      packages.push_back(root / lib / python / "site-packages");
   for (const fs::path& package : packages)
-    for (const fs::path& entry : sorted_entries(package / "nvidia")) {
-      std::error_code error;
-      if (fs::is_directory(entry / "lib", error)) finder.look_in(entry / "lib");
-    }
+    for (const std::string& name : sorted_names(package / "nvidia", ""))
+      finder.look_in(package / "nvidia" / name / "lib", false);
 }
 
 }  // namespace
@@ -243,10 +270,10 @@ NvrtcSearch find_nvrtc(const NvrtcSearchOptions& options, ToolchainMemo* memo) {
   }
   for (const std::string& root : {options.cuda_home, options.cuda_path})
     if (!root.empty()) finder.look_below(root);
-  for (const fs::path& entry : sorted_entries("/usr/local"))
-    if (entry.filename().string().starts_with("cuda")) finder.look_below(entry);
-  for (const char* dir : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/opt/cuda/lib64"})
-    finder.look_in(dir);
+  for (const std::string& name : sorted_names("/usr/local", "cuda")) finder.look_below(fs::path("/usr/local") / name);
+  for (const char* dir : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"})
+    finder.look_in_distribution(dir);
+  finder.look_in("/opt/cuda/lib64");
   for (const std::string& root : options.extra_roots) look_in_wheels(finder, root);
   return finder.finish();
 }

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "gpu/lean_cubin.hpp"
+
 namespace jitune::gpu {
 namespace {
 
@@ -63,10 +65,13 @@ Trouble Module::load(const Driver& driver, std::string_view cubin, const std::st
     return {CUDA_ERROR_INVALID_IMAGE, "the cubin is no ELF file (" + std::to_string(cubin.size()) + " bytes)"};
   const std::string text = is_ptx ? std::string(cubin) : std::string();  // the driver wants PTX to end in a NUL
   CUmodule module = nullptr;
-  if (Trouble bad =
-          trouble(driver, "loading the module", driver.cuModuleLoadData(&module, is_ptx ? text.c_str() : cubin.data()));
-      bad)
-    return bad;
+  if (const std::string lean = is_ptx ? "" : without_unread_variables(cubin); !lean.empty())
+    if (driver.cuModuleLoadData(&module, lean.data()) != CUDA_SUCCESS) module = nullptr;
+  if (module == nullptr)
+    if (Trouble bad = trouble(driver, "loading the module",
+                              driver.cuModuleLoadData(&module, is_ptx ? text.c_str() : cubin.data()));
+        bad)
+      return bad;
   module_ = module;
   CUfunction function = nullptr;
   const CUresult result = driver.cuModuleGetFunction(&function, module, lowered_name.c_str());

@@ -43,8 +43,21 @@ compile::NvrtcTarget compile_target() {
   const auto driver = gpu::driver();
   if (!driver) return target;
   target.driver_version = (*driver)->version;
-  if (const auto devices = gpu::devices())
-    for (const auto& device : *devices) target.archs.push_back(device.arch());
+  // The two attributes alone: the first launch of a process waits for this, and some others (clocks) are slow to ask.
+  const auto attribute = [&](CUdevice device, CUdevice_attribute which) {
+    int value = 0;
+    return (*driver)->cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
+  };
+  int count = 0;
+  (void)(*driver)->cuDeviceGetCount(&count);
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    if ((*driver)->cuDeviceGet(&device, ordinal) != CUDA_SUCCESS) continue;
+    space::DeviceInfo info;
+    info.cc_major = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    info.cc_minor = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    if (info.cc_major > 0) target.archs.push_back(info.arch());
+  }
   return target;
 }
 

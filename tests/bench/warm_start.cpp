@@ -4,8 +4,9 @@
 //   bench_warm_start [--kernels N] [--runs N] [--database PATH]
 //
 // Fills a database (two real kernels are tuned, the rest are rows with cubins of 20 KB), then starts itself again for
-// each run: `--measure plain|cub`. With the stand-in driver it shows the host's share (LD_LIBRARY_PATH and
-// JITUNE_FAKE_CUDA as in tests/fake_cuda/README.md).
+// each run: `--measure plain|cub`, and `--measure parts-plain|parts-cub`, which takes the same steps one by one and
+// prints what each takes, the module loaded as it was compiled beside. With the stand-in driver it shows the host's
+// share (LD_LIBRARY_PATH and JITUNE_FAKE_CUDA as in tests/fake_cuda/README.md).
 #include <cuda.h>
 #include <unistd.h>
 
@@ -19,9 +20,14 @@
 #include <vector>
 
 #include "base/hash.hpp"
+#include "base/log.hpp"
 #include "gpu/driver.hpp"
+#include "gpu/lean_cubin.hpp"
+#include "gpu/module.hpp"
 #include "jitune/jitune.hpp"
+#include "runtime/environment.hpp"
 #include "store/store.hpp"
+#include "tune/services.hpp"
 
 namespace {
 
@@ -137,7 +143,7 @@ bool is_mapped(const std::string& part) {
 }
 
 /// One run, in this process. Prints `MS` or what is wrong.
-int measure(const std::string& which, const std::string& database) {
+int measure_whole(const std::string& which, const std::string& database) {
   const gpu::Driver* driver = open_gpu();
   if (driver == nullptr) return 1;
   CUdeviceptr x = 0;
@@ -163,32 +169,131 @@ int measure(const std::string& which, const std::string& database) {
   return 0;
 }
 
+constexpr const char* kParts[] = {
+    "open the database",    "check the definition", "device facts", "bind to the problem",     "find NVRTC",
+    "NVRTC for these GPUs", "hash the source",      "tuning key",   "winner and cubin",        "drop unread variables",
+    "load the module",      "function and limits",  "launch",       "(the module as compiled)"};
+constexpr size_t kPartCount = std::size(kParts);
+
+/// The steps of a first launch one by one, in the order in which it takes them. Prints what each took, in ms.
+int measure_parts(const std::string& which, const std::string& database) {
+  const gpu::Driver* driver = open_gpu();
+  if (driver == nullptr) return 1;
+  CUdeviceptr x = 0;
+  driver->cuMemAlloc(&x, kCount * sizeof(float));
+  std::vector<double> took;
+  auto last = SteadyClock::now();
+  const auto part = [&] {
+    const auto now = SteadyClock::now();
+    took.push_back(std::chrono::duration<double, std::milli>(now - last).count());
+    last = SteadyClock::now();
+  };
+  const auto settings = runtime::read_settings(options(Track::lookup, database));
+  Log log;
+  tune::ServiceOptions service_options;
+  service_options.store.path = database;
+  service_options.cuda_home = settings.cuda_home;
+  service_options.cuda_path = settings.cuda_path;
+  service_options.nvrtc = settings.options.nvrtc;
+  service_options.policy = settings.policy;
+  service_options.log = &log;
+  auto services = tune::Services::open(service_options);
+  part();
+  auto model = space::Model::make(which == "cub" ? with_cub() : plain());
+  part();
+  auto device = gpu::device_info(*driver, 0);
+  part();
+  auto instance = space::Instance::bind(model, {{"n", Value(kCount)}}, *device);
+  part();
+  (void)(*services)->nvrtc_search();
+  part();
+  (void)(*services)->nvrtc();
+  part();
+  (void)(*services)->source_hash(*instance);
+  part();
+  auto key = (*services)->tuning_key(*instance);
+  part();
+  auto winner = (*services)->store().find_winner(key->sha256);
+  part();
+  if (!winner || !*winner || !(*winner)->artifact) {
+    std::printf("no winner\n");
+    return 1;
+  }
+  const store::ArtifactRow& artifact = *(*winner)->artifact;
+  const std::string lean = gpu::without_unread_variables(artifact.cubin);
+  part();
+  gpu::Module module;
+  if (auto trouble = module.load(*driver, artifact.cubin, artifact.lowered_name)) {
+    std::printf("%s\n", trouble.message.c_str());
+    return 1;
+  }
+  part();
+  auto geometry = instance->geometry(*space::parse_values((*winner)->config));
+  (void)module.prepare(*geometry);
+  part();
+  int n = kCount;
+  void* params[] = {&x, &n};
+  (void)module.launch(*geometry, nullptr, params);
+  part();
+  CUmodule whole = nullptr;
+  CUfunction function = nullptr;
+  driver->cuModuleLoadData(&whole, artifact.cubin.data());
+  driver->cuModuleGetFunction(&function, whole, artifact.lowered_name.c_str());
+  part();
+  for (const double ms : took) std::printf("%.4f ", ms);
+  std::printf("\n");
+  return 0;
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-int report(const std::string& which, const std::string& database, int runs) {
-  std::vector<double> parts[4];
+/// Starts this program again `runs` times; the medians of the numbers that it prints. Empty when one fails.
+std::vector<double> medians(const std::string& which, const std::string& database, int runs, double* slowest) {
+  std::vector<std::vector<double>> columns;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = "'" + self + "' --measure " + which + " --database '" + database + "'";
   for (int run = 0; run < runs; ++run) {
     FILE* child = ::popen(command.c_str(), "r");
-    char line[300] = "";
+    char line[600] = "";
     const bool read = child != nullptr && std::fgets(line, sizeof line, child) != nullptr;
     const int status = child == nullptr ? 1 : ::pclose(child);
-    double ms[4];
-    if (!read || status != 0 || std::sscanf(line, "%lf %lf %lf %lf", &ms[0], &ms[1], &ms[2], &ms[3]) != 4) {
+    std::vector<double> numbers;
+    int used = 0;
+    double number = 0;
+    for (const char* at = line; std::sscanf(at, "%lf%n", &number, &used) == 1; at += used) numbers.push_back(number);
+    if (!read || status != 0 || numbers.empty()) {
       std::printf("%s: %s\n", which.c_str(), line);
-      return 1;
+      return {};
     }
-    for (int i = 0; i < 4; ++i) parts[i].push_back(ms[i]);
+    columns.resize(numbers.size());
+    for (size_t i = 0; i < numbers.size(); ++i) columns[i].push_back(numbers[i]);
   }
+  std::vector<double> middles;
+  for (const auto& column : columns) middles.push_back(median(column));
+  if (slowest != nullptr) *slowest = *std::max_element(columns[0].begin(), columns[0].end());
+  return middles;
+}
+
+int report(const std::string& which, const std::string& database, int runs) {
+  double slowest = 0;
+  const auto ms = medians(which, database, runs, &slowest);
+  if (ms.size() != 4) return 1;
   std::printf(
       "%-5s  median %.2f ms, slowest %.2f ms of %d processes (open %.2f, define %.2f, first launch %.2f); NVRTC not "
       "mapped, no process started\n",
-      which.c_str(), median(parts[0]), *std::max_element(parts[0].begin(), parts[0].end()), runs, median(parts[1]),
-      median(parts[2]), median(parts[3]));
+      which.c_str(), ms[0], slowest, runs, ms[1], ms[2], ms[3]);
+  return 0;
+}
+
+int report_parts(const std::string& database, int runs) {
+  const auto of_plain = medians("parts-plain", database, runs, nullptr);
+  const auto of_cub = medians("parts-cub", database, runs, nullptr);
+  if (of_plain.size() != kPartCount || of_cub.size() != kPartCount) return 1;
+  std::printf("\nms, medians of %d processes     plain      cub\n", runs);
+  for (size_t i = 0; i < kPartCount; ++i) std::printf("%-28s %8.3f %8.3f\n", kParts[i], of_plain[i], of_cub[i]);
   return 0;
 }
 
@@ -205,14 +310,16 @@ int main(int argc, char** argv) {
     if (name == "--measure") which = argv[i + 1];
   }
   try {
-    if (!which.empty()) return measure(which, database);
+    if (which.starts_with("parts-")) return measure_parts(which.substr(6), database);
+    if (!which.empty()) return measure_whole(which, database);
     const gpu::Driver* driver = open_gpu();
     if (driver == nullptr) return 0;
     char directory[] = "/tmp/jitune-warm-XXXXXX";
     if (database.empty()) database = std::string(::mkdtemp(directory)) + "/a.db";
     const bool filled = fill(*driver, database, kernels);
     const int failed =
-        filled ? report("plain", database, runs) + report("cub", database, runs) : (std::printf("not filled\n"), 1);
+        filled ? report("plain", database, runs) + report("cub", database, runs) + report_parts(database, runs)
+               : (std::printf("not filled\n"), 1);
     std::filesystem::remove_all(std::filesystem::path(directory));
     return failed == 0 ? 0 : 1;
   } catch (const std::exception& error) {

@@ -3,6 +3,7 @@
 
 #include "base/files.hpp"
 #include "compile/nvrtc_support.hpp"
+#include "gpu/lean_cubin.hpp"
 #include "support/support.hpp"
 
 using namespace jitune;
@@ -322,4 +323,37 @@ TEST_CASE("a real cubin cut anywhere is found out") {
   for (size_t size = 0; size < artifact.cubin.size(); size += 37)
     CHECK_FALSE(compile::check_cubin(artifact.cubin.substr(0, size), "k").ok());
   CHECK_FALSE(compile::check_cubin(artifact.cubin, "other").ok());
+}
+
+TEST_CASE("of a header library's constants in a cubin only those go that no instruction reads") {
+  const auto file = find_nvrtc_or_skip();
+  if (!file) return;
+  const std::string constants =
+      "namespace NAME { namespace std {\n"
+      "template <int N> struct count { static constexpr int value = count<N - 1>::value + 1; };\n"
+      "template <> struct count<0> { static constexpr int value = 0; };\n} }\n"
+      "__device__ int own = 5;\n";
+  const auto compiled = [&](const std::string& name, const std::string& body) {
+    std::string source = constants + "extern \"C\" __global__ void k(const int** p, int* x, int n) { " + body + " }";
+    for (size_t at = 0; (at = source.find("NAME")) != std::string::npos;) source.replace(at, 4, name);
+    return compile_or_fail(*file, request_for(*file, source, "k")).cubin;
+  };
+  const std::string cubin = compiled("cuda", "*x = NAME::std::count<150>::value;");
+  if (!contains(cubin, ".rela.nv.constant4")) {
+    MESSAGE("this NVRTC keeps no table of addresses: nothing to drop");
+    return;
+  }
+  const std::string lean = gpu::without_unread_variables(cubin);
+  REQUIRE(lean.size() == cubin.size());
+  CHECK(compile::check_cubin(lean, "k").ok());
+  CHECK(gpu::without_unread_variables(lean).empty());  // nothing is left to drop
+  CHECK(contains(lean, "own"));
+  // Another library's, a table that is read, and what is no cubin stay as they are.
+  CHECK(gpu::without_unread_variables(compiled("mine", "*x = NAME::std::count<150>::value;")).empty());
+  CHECK(gpu::without_unread_variables(
+            compiled("cuda", "*p = n ? &NAME::std::count<150>::value : &NAME::std::count<149>::value;"))
+            .empty());
+  CHECK(gpu::without_unread_variables("").empty());
+  for (size_t size = 0; size < cubin.size(); size += 97)
+    CHECK(gpu::without_unread_variables(std::string_view(cubin).substr(0, size)).size() <= cubin.size());
 }
