@@ -1,6 +1,7 @@
 #pragma once
 
 /// jitune: tunes CUDA kernels just in time. This header is all that an application includes.
+#include "jitune/classes.hpp"
 #include "jitune/definition.hpp"
 #include "jitune/error.hpp"
 #include "jitune/kernel.hpp"

@@ -36,14 +36,22 @@ class JITUNE_API Problem {
   /// knows. A word that was never seen before is remembered by the kernel, which allocates.
   Problem& set(const char* name, const Value& value);
 
-  /// The track of launches with this problem, instead of the Tuner's; JITUNE_TRACK=heuristic still wins.
-  Problem& on(Track track) {
+  /// The track of launches with this problem, instead of the Tuner's; JITUNE_TRACK=heuristic still wins. Nothing: the
+  /// Tuner's again.
+  Problem& on(std::optional<Track> track) {
     track_ = track;
     return *this;
   }
 
+  /// Launches with this problem use the config given here: nothing is searched, tuned or recorded. Params left out are
+  /// as the default config has them; `with({})` takes it back. Only a pinned winner and JITUNE_TRACK=heuristic go
+  /// before it. Throws Error{bad_problem} for a param that the kernel does not have; a config that is not possible for
+  /// the problem makes the launch throw Error{no_runnable_config}. A config that was never seen before allocates.
+  Problem& with(std::initializer_list<std::pair<const char*, Value>> config);
+
   friend bool operator==(const Problem& a, const Problem& b) {
-    return a.kernel_ == b.kernel_ && a.count_ == b.count_ && a.kinds_ == b.kinds_ && a.values_ == b.values_;
+    return a.kernel_ == b.kernel_ && a.count_ == b.count_ && a.kinds_ == b.kinds_ && a.values_ == b.values_ &&
+           a.config_ == b.config_;
   }
 
  private:
@@ -55,6 +63,7 @@ class JITUNE_API Problem {
   std::array<int64_t, kMaxValues> values_{};  // integers, bools and numbers of words
   uint8_t count_ = 0;
   std::optional<Track> track_;
+  uint32_t config_ = 0;                        // the number of what with() gave; 0: nothing
   std::weak_ptr<runtime::KernelState> names_;  // for set()
 };
 

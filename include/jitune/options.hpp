@@ -53,6 +53,25 @@ struct LogHook {
   void* user = nullptr;
 };
 
+/// What a launch, prepare or study behind launches decided for one problem: for counters of one's own.
+struct Decision {
+  std::string_view kernel;
+  std::string_view problem;   ///< `hidden=4096 rows=16`
+  std::string_view rule;      ///< Choice::rule
+  std::string_view config;    ///< canonical JSON
+  bool hit = false;           ///< a stored winner of this very key serves
+  bool miss = false;          ///< there was none
+  double stall_ms = 0;        ///< what the call waited for it; 0 behind launches
+  std::string_view fallback;  ///< why a config that was to be used could not be; "" where none failed
+};
+
+/// Called after each decision, never for launches of known problems, from the thread that decided and under no lock; it
+/// must not throw. Tuner::statistics() sums the same up.
+struct DecisionHook {
+  void (*function)(void* user, const Decision& decision) noexcept = nullptr;
+  void* user = nullptr;
+};
+
 /// How a Tuner works. Defaults suit most programs; an environment variable named with a member overrides it.
 struct Options {
   /// JITUNE_TRACK. `lookup` never runs a config that has not been verified: the choice for production.
@@ -104,6 +123,8 @@ struct Options {
 
   /// Read what Isolation::in_process risks before it is chosen. Compiling stays in processes of its own.
   Isolation isolation = Isolation::process;
+
+  DecisionHook decisions = {};
 };
 
 }  // namespace jitune

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,6 +74,7 @@ class JITUNE_API Tuner {
     long long stalls = 0;        ///< calls that had to look up, compile or tune before they could launch
     double stall_ms = 0;         ///< what these took in all
     int workers_started = 0;
+    std::map<std::string, long long> decisions;  ///< how often each Choice::rule decided
   };
   Statistics statistics() const;
 
@@ -83,12 +85,16 @@ class JITUNE_API Tuner {
 
 /// Which config a problem is launched with, and why.
 struct Choice {
-  enum class Source : uint8_t { stored, tuned, pinned, default_config, bundle };
+  enum class Source : uint8_t { stored, tuned, pinned, default_config, bundle, given };
   Source source = Source::default_config;
   std::string config;     ///< canonical JSON, {"BLOCK":256,"VEC":4}
   double time_us = 0;     ///< median when it was decided; 0 when never measured
   double default_us = 0;  ///< the default config's in the same study; 0 when never measured
   std::string why;        ///< a sentence: `tuned in this process: 20 trials in 1.9 s`
+  /// The rule that decided, a word: `winner` (of this key, in the database), `pinned`, `bundle`, `compatible` (found
+  /// with another NVRTC), `tuned` (here and now), `next_best` (the winner is not possible for the exact problem),
+  /// `nearest` (the winner of a tuned problem near by), `given` (by hand), `default`, `heuristic`.
+  std::string rule;
 };
 JITUNE_API const char* to_string(Choice::Source source) noexcept;
 JITUNE_API std::ostream& operator<<(std::ostream& out, const Choice& choice);

@@ -16,6 +16,15 @@ Problem& Problem::set(const char* name, const Value& value) {
   return *this;
 }
 
+Problem& Problem::with(std::initializer_list<std::pair<const char*, Value>> config) {
+  const auto names = names_.lock();
+  if (!names)
+    throw Error(ErrorCode::lifetime, kernel_ == nullptr ? "the Problem is empty; make it with Kernel::problem"
+                                                        : "the Problem is used after its Kernel was destroyed");
+  names->set_config(*this, config);
+  return *this;
+}
+
 namespace {
 
 std::shared_ptr<runtime::TunerState> must_be_open(std::shared_ptr<runtime::TunerState> tuner,

@@ -96,7 +96,39 @@ void KernelState::set(Problem& problem, const char* name, const Value& value) {
     problem.values_[slot] = value.as_int();
     problem.kinds_[slot] = value.is_bool() ? kBool : kInt;
   }
-  problem.hash_ = PlanKey::hash_of(problem.values_, problem.kinds_, problem.count_);
+  problem.hash_ = PlanKey::hash_of(problem.values_, problem.kinds_, problem.count_, problem.config_);
+}
+
+void KernelState::set_config(Problem& problem, std::initializer_list<std::pair<const char*, Value>> config) {
+  space::Config given;
+  for (const auto& [name, value] : config) {
+    if (!has_param(name)) raise(ErrorCode::bad_problem, std::string("there is no param '") + name + "'");
+    given[name] = value;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto known = std::find(configs_.begin(), configs_.end(), given);
+  problem.config_ = given.empty() ? 0 : static_cast<uint32_t>(known - configs_.begin()) + 1;
+  if (!given.empty() && known == configs_.end()) configs_.push_back(std::move(given));
+  problem.hash_ = PlanKey::hash_of(problem.values_, problem.kinds_, problem.count_, problem.config_);
+}
+
+bool KernelState::has_param(const std::string& name) const {
+  const auto& definition = model_->definition();
+  const auto in = [&](const std::vector<Param>& params) {
+    return std::any_of(params.begin(), params.end(), [&](const Param& param) { return param.name == name; });
+  };
+  return in(definition.params) ||
+         std::any_of(definition.configs.begin(), definition.configs.end(),
+                     [&](const auto& config) {
+                       return std::any_of(config.begin(), config.end(), [&](const auto& p) { return p.first == name; });
+                     }) ||
+         std::any_of(definition.variants.begin(), definition.variants.end(),
+                     [&](const Variant& variant) { return variant.params && in(*variant.params); });
+}
+
+space::Config KernelState::given_config(const Problem& problem) {
+  const std::lock_guard lock(mutex_);
+  return problem.config_ == 0 ? space::Config() : configs_[problem.config_ - 1];
 }
 
 space::ProblemValues KernelState::values_of(const Problem& problem) {
@@ -142,16 +174,20 @@ uint64_t KernelState::context_number(const gpu::Driver& driver) noexcept {
 }
 
 /// The plan of a problem that was seen before in the current context, if it is still the one to launch.
-Plan* KernelState::known_plan(const Problem& problem, bool may_tune) const noexcept {
+[[gnu::always_inline]] inline Plan* KernelState::known_plan(const Problem& problem, bool may_tune) const noexcept {
   const gpu::Driver* driver = driver_.load(std::memory_order_acquire);
   if (problem.kernel_ != this || driver == nullptr || !tuner_->is_open() || is_forked_child()) return nullptr;
   const Track track = track_of(problem);
   const bool heuristic = track == Track::heuristic;
   const uint64_t context = context_number(*driver);
   Plan* plan = plans_.find(PlanKey::mix(problem.hash_, context, heuristic), [&](const PlanKey& key) {
-    // What no Problem of this kernel sets is zero in both.
-    return key.context == context && key.heuristic == heuristic && key.kinds == problem.kinds_ &&
-           std::memcmp(key.values.data(), problem.values_.data(), sizeof(int64_t) * problem.count_) == 0;
+    if (key.context != context || key.heuristic != heuristic || key.kinds != problem.kinds_ ||
+        key.config != problem.config_)
+      return false;
+    // What no Problem of this kernel sets is zero in both. A call of memcmp would cost more than the few values do.
+    for (size_t i = 0; i < problem.count_; ++i)
+      if (key.values[i] != problem.values_[i]) return false;
+    return true;
   });
   return plan == nullptr || plan->is_stale(may_tune ? track : Track::lookup) ? nullptr : plan;
 }
@@ -178,6 +214,7 @@ Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const
   key.values = problem.values_;
   key.kinds = problem.kinds_;
   key.count = problem.count_;
+  key.config = problem.config_;
   for (size_t i = 0; i < key.count; ++i)
     if (problem.kinds_[i] == kUnset) (void)values_of(problem);  // throws, naming the value
   const Track track = track_of(problem);
@@ -210,7 +247,7 @@ Plan& KernelState::make_plan(const gpu::Driver& driver, CUstream stream, const P
   const double wall_ms = ms_since(started);
   tuner_->stalls.fetch_add(1, std::memory_order_relaxed);
   tuner_->stall_us.fetch_add(static_cast<long long>(wall_ms * 1000), std::memory_order_relaxed);
-  log_choice(made, problem, wall_ms);
+  tell_choice(made, problem, wall_ms, wall_ms, resolver.fallback());
   if (!capturing) tuner_->tell_misses_now_and_then();
   return made;
 }
@@ -236,12 +273,27 @@ void KernelState::end_turn(const PlanKey& key) {
   made_.notify_all();
 }
 
-/// One line for each decision: which rule gave which config, and what it took.
-void KernelState::log_choice(const Plan& plan, const Problem& problem, double wall_ms) {
+/// One line for each decision: which rule gave which config, and what it took; and the counters' callback.
+void KernelState::tell_choice(const Plan& plan, const Problem& problem, double wall_ms, double stall_ms,
+                              const std::string& fallback) {
+  const std::string values = space::short_text(values_of(problem));
   std::ostringstream text;
-  text << space::short_text(values_of(problem)) << ": " << plan.choice() << " (" << std::fixed << std::setprecision(1)
-       << wall_ms << " ms)";
+  text << values << ": " << plan.choice() << " (" << std::fixed << std::setprecision(1) << wall_ms << " ms)";
   tuner_->log().info("chosen", model_->name(), text.str());
+  const std::string& rule = plan.choice().rule;
+  tuner_->count_decision(rule);
+  const auto& hook = tuner_->settings().options.decisions;
+  if (hook.function == nullptr) return;
+  Decision decision;
+  decision.kernel = model_->name();
+  decision.problem = values;
+  decision.rule = rule;
+  decision.config = plan.choice().config;
+  decision.miss = plan.miss() != nullptr;
+  decision.hit = !decision.miss && rule != "given" && rule != "heuristic" && rule != "default";
+  decision.stall_ms = stall_ms;
+  decision.fallback = fallback;
+  hook.function(hook.user, decision);
 }
 
 /// What misses are tuned by; made once.
@@ -258,7 +310,8 @@ Problem KernelState::problem_of(const PlanKey& key) {
   problem.count_ = key.count;
   problem.kinds_ = key.kinds;
   problem.values_ = key.values;
-  problem.hash_ = PlanKey::hash_of(key.values, key.kinds, key.count);
+  problem.config_ = key.config;
+  problem.hash_ = PlanKey::hash_of(key.values, key.kinds, key.count, key.config);
   return problem;
 }
 
@@ -271,6 +324,7 @@ void KernelState::refresh(const Problem& problem, CUcontext context, const std::
   key.values = problem.values_;
   key.kinds = problem.kinds_;
   key.count = problem.count_;
+  key.config = problem.config_;
   std::vector<std::pair<PlanKey, const Plan*>> outdated{{key, plans_.find(key)}};
   for (Plan* each : plans_.all()) {
     if (each->miss() == nullptr || each->miss()->key.sha256 != key_sha256 || each->key() == key) continue;
@@ -288,7 +342,7 @@ void KernelState::refresh(const Problem& problem, CUcontext context, const std::
       auto plan = resolver.resolve(each, {});
       if (old != nullptr)
         for (CUstream stream : old->streams()) (void)plan->reserve(stream);
-      log_choice(*plans_.insert(std::move(plan)), exact, ms_since(started));
+      tell_choice(*plans_.insert(std::move(plan)), exact, ms_since(started), 0, resolver.fallback());
     } catch (const std::exception& error) {
       tuner_->log().warning("swap_failed", model_->name(), error.what(), key_sha256);
     }
@@ -316,13 +370,20 @@ void KernelState::tell_misses(store::Store& store) {
 
 void KernelState::launch(CUstream stream, const Problem& problem, std::span<const void* const> arguments) {
   Plan* chosen = known_plan(problem, true);
-  if (chosen != nullptr && chosen->is_plain() && arguments.size() == caller_args_) [[likely]] {
-    const CUresult code = chosen->launch_plain(stream, arguments);
-    if (code != CUDA_SUCCESS) raise_launch(code, "launching with config " + chosen->choice().config);
-    chosen->count_miss();
-    tuner_->launches.add(1);
+  if (chosen == nullptr || !chosen->is_plain() || arguments.size() != caller_args_) [[unlikely]] {
+    launch_any(chosen, stream, problem, arguments);
     return;
   }
+  const CUresult code = chosen->launch_plain(stream, arguments);
+  if (code != CUDA_SUCCESS) [[unlikely]]
+    raise_launch(code, *chosen);
+  chosen->count_miss();
+  tuner_->launches.add(1);
+}
+
+/// Everything that is not one look-up and one cuLaunchKernel; apart, so that the path of those stays small.
+void KernelState::launch_any(Plan* chosen, CUstream stream, const Problem& problem,
+                             std::span<const void* const> arguments) {
   if (arguments.size() != caller_args_)
     raise(ErrorCode::bad_arguments, std::to_string(arguments.size()) + " arguments were given, it takes " +
                                         std::to_string(caller_args_) +
@@ -337,6 +398,10 @@ void KernelState::launch(CUstream stream, const Problem& problem, std::span<cons
   if (launched.code != CUDA_SUCCESS) raise_launch(launched.code, launched.what);
   chosen->count_miss();
   tuner_->launches.add(1);
+}
+
+void KernelState::raise_launch(CUresult code, const Plan& plan) const {
+  raise_launch(code, "launching with config " + plan.choice().config);
 }
 
 void KernelState::raise_launch(CUresult code, const std::string& what) const {

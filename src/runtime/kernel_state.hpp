@@ -29,6 +29,7 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   // Problems: names and words to numbers and back.
   Problem make_problem(std::initializer_list<std::pair<const char*, Value>> values);
   void set(Problem& problem, const char* name, const Value& value);
+  void set_config(Problem& problem, std::initializer_list<std::pair<const char*, Value>> config);
   space::ProblemValues values_of(const Problem& problem);
 
   /// The plan for a problem in the current context, made if there is none. Throws as UntypedKernel::launch does.
@@ -63,6 +64,9 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   static uint64_t context_number(const gpu::Driver& driver) noexcept;
   Plan* known_plan(const Problem& problem, bool may_tune) const noexcept;
   [[noreturn]] void raise_launch(CUresult code, const std::string& what) const;
+  [[noreturn, gnu::noinline]] void raise_launch(CUresult code, const Plan& plan) const;
+  [[gnu::noinline]] void launch_any(Plan* chosen, CUstream stream, const Problem& problem,
+                                    std::span<const void* const> arguments);
   Track track_of(const Problem& problem) const noexcept {
     const auto& settings = tuner_->settings();
     if (settings.always_heuristic) return Track::heuristic;
@@ -75,7 +79,10 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   Plan* take_turn(const PlanKey& key, const Problem& problem);
   void end_turn(const PlanKey& key);
   Problem problem_of(const PlanKey& key);
-  void log_choice(const Plan& plan, const Problem& problem, double wall_ms);
+  bool has_param(const std::string& name) const;
+  space::Config given_config(const Problem& problem);
+  void tell_choice(const Plan& plan, const Problem& problem, double wall_ms, double stall_ms,
+                   const std::string& fallback);
 
   std::shared_ptr<TunerState> tuner_;
   std::shared_ptr<const space::Model> model_;
@@ -88,6 +95,7 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   std::vector<PlanKey> making_;  // plans that a thread is making, while others of the same problem wait
   std::mutex mutex_;             // of what follows
   std::vector<std::string> words_;
+  std::vector<space::Config> configs_;                       // given by hand
   std::map<std::string, std::string, std::less<>> symbols_;  // set_symbol's latest data
   std::once_flag definition_once_;
   std::string definition_text_;

@@ -16,8 +16,9 @@ constexpr size_t kInlineMaps = 8;
 }  // namespace
 
 uint64_t PlanKey::hash_of(const std::array<int64_t, Problem::kMaxValues>& values,
-                          const std::array<uint8_t, Problem::kMaxValues>& kinds, size_t count) noexcept {
-  uint64_t h = 0;
+                          const std::array<uint8_t, Problem::kMaxValues>& kinds, size_t count,
+                          uint32_t config) noexcept {
+  uint64_t h = config;
   for (size_t i = 0; i < count; ++i) {
     h = (h ^ static_cast<uint64_t>(values[i])) * 0xBF58476D1CE4E5B9u + kinds[i];
     h ^= h >> 29;

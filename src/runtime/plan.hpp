@@ -30,13 +30,15 @@ struct PlanKey {
   std::array<uint8_t, Problem::kMaxValues> kinds{};  ///< 1, true and the first word share a number
   uint8_t count = 0;
   bool heuristic = false;  ///< the default config was asked for, whatever is stored
+  uint32_t config = 0;     ///< the number of the config that was given by hand; 0: none
 
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
-  uint64_t hash() const noexcept { return mix(hash_of(values, kinds, count), context, heuristic); }
+  uint64_t hash() const noexcept { return mix(hash_of(values, kinds, count, config), context, heuristic); }
 
   /// The part of the hash that a Problem keeps.
   static uint64_t hash_of(const std::array<int64_t, Problem::kMaxValues>& values,
-                          const std::array<uint8_t, Problem::kMaxValues>& kinds, size_t count) noexcept;
+                          const std::array<uint8_t, Problem::kMaxValues>& kinds, size_t count,
+                          uint32_t config) noexcept;
   static uint64_t mix(uint64_t values_hash, uint64_t context, bool heuristic) noexcept {
     const uint64_t h = (values_hash ^ (context * 2 + (heuristic ? 1 : 0))) * 0x9E3779B97F4A7C15u;
     return h ^ (h >> 32);

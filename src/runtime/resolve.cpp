@@ -45,6 +45,8 @@ std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key, const UseMeanwhile& 
   std::optional<Answer> answer;
   if (track_ == Track::heuristic) {
     why_default_ = "the track is heuristic";
+  } else if (const auto given = kernel_.given_config(problem_); !given.empty()) {
+    answer = given_answer(given);
   } else {
     answer = look_up();
     (answer ? tuner_.hits : tuner_.misses).fetch_add(1, std::memory_order_relaxed);
@@ -59,7 +61,22 @@ std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key, const UseMeanwhile& 
   return choose(key, std::move(answer));
 }
 
+/// A config by hand, completed by the default one; a pinned winner goes before it.
+Resolver::Answer Resolver::given_answer(const space::Config& given) {
+  if (auto winner = services_->store().find_winner(key_->sha256); winner && *winner && (*winner)->pinned)
+    if (auto answer = accept(**winner, "pinned, before the config given by hand"); answer) return std::move(*answer);
+  Answer answer;
+  if (auto config = instance_->default_config()) answer.config = std::move(*config);
+  for (const auto& [name, value] : given) answer.config[name] = value;
+  answer.choice = {Choice::Source::given, space::canonical(answer.config), 0, 0, "given by hand", "given"};
+  if (const auto wrong = instance_->reject(answer.config))
+    kernel_.raise(ErrorCode::no_runnable_config, "the config given by hand, " + answer.choice.config +
+                                                     ", is not possible for this problem: " + *wrong);
+  return answer;
+}
+
 std::unique_ptr<Plan> Resolver::choose(const PlanKey& key, std::optional<Answer> answer) {
+  if (answer && answer->choice.source == Choice::Source::given) return load(key, std::move(*answer));
   if (auto plan = answer ? try_load(key, std::move(*answer)) : nullptr) return plan;
   if (auto plan = track_ == Track::heuristic ? nullptr : nearest(key)) return plan;
   if (standby_ != nullptr) {
@@ -75,6 +92,7 @@ std::unique_ptr<Plan> Resolver::try_load(const PlanKey& key, Answer answer) {
   const std::string trouble = load_into(key, answer, plan);
   if (plan != nullptr) return plan;
   why_default_ = "config " + answer.choice.config + " can't be used: " + trouble;
+  fallback_ = why_default_;
   tuner_.fallbacks.fetch_add(1, std::memory_order_relaxed);
   tuner_.log().warning("winner_unusable", kernel_.model().name(), why_default_ + "; another one is used", key_->sha256);
   return nullptr;
@@ -95,8 +113,12 @@ std::unique_ptr<Plan> Resolver::nearest(const PlanKey& key) {
     if (!config || instance_->reject(*config)) continue;
     Answer answer;
     answer.config = std::move(*config);
-    answer.choice = {Choice::Source::stored, row.winner->config, 0, 0,
-                     "the winner of the nearest tuned problem, " + row.key.problem + "; " + why_default_};
+    answer.choice = {Choice::Source::stored,
+                     row.winner->config,
+                     0,
+                     0,
+                     "the winner of the nearest tuned problem, " + row.key.problem + "; " + why_default_,
+                     "nearest"};
     answer.is_miss = true;
     answer.provisional = tuned_elsewhere_;
     std::unique_ptr<Plan> plan;
@@ -157,8 +179,15 @@ std::optional<Resolver::Answer> Resolver::accept(const store::WinnerRow& winner,
   Answer answer;
   answer.config = std::move(*config);
   answer.artifact = winner.artifact;
-  answer.choice = {winner.pinned ? Choice::Source::pinned : source, winner.config, winner.median_us, winner.default_us,
-                   std::move(why)};
+  const char* rule = source == Choice::Source::bundle ? "bundle" : source == Choice::Source::tuned ? "tuned" : "winner";
+  answer.choice = {winner.pinned ? Choice::Source::pinned : source,
+                   winner.config,
+                   winner.median_us,
+                   winner.default_us,
+                   std::move(why),
+                   winner.pinned                 ? "pinned"
+                   : winner.nvrtc == key_->nvrtc ? rule
+                                                 : "compatible"};
   return answer;
 }
 
@@ -174,8 +203,12 @@ std::optional<Resolver::Answer> Resolver::next_best(const std::string& why_not) 
     if (!config || instance_->reject(*config)) continue;
     Answer answer;
     answer.config = std::move(*config);
-    answer.choice = {Choice::Source::stored, trial.config, trial.median_us, trial.default_us,
-                     "the fastest verified config that fits; " + why_not};
+    answer.choice = {Choice::Source::stored,
+                     trial.config,
+                     trial.median_us,
+                     trial.default_us,
+                     "the fastest verified config that fits; " + why_not,
+                     "next_best"};
     return answer;
   }
   return std::nullopt;
@@ -185,7 +218,12 @@ Resolver::Answer Resolver::default_answer(std::string why) {
   auto config = instance_->default_config();
   if (!config) kernel_.raise(ErrorCode::no_runnable_config, config.error());
   Answer answer;
-  answer.choice = {Choice::Source::default_config, space::canonical(*config), 0, 0, std::move(why)};
+  answer.choice = {Choice::Source::default_config,
+                   space::canonical(*config),
+                   0,
+                   0,
+                   std::move(why),
+                   track_ == Track::heuristic ? "heuristic" : "default"};
   answer.config = std::move(*config);
   answer.provisional = tuned_elsewhere_;
   answer.is_miss = miss_ != nullptr;

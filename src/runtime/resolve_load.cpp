@@ -58,6 +58,9 @@ std::optional<store::ArtifactRow> Resolver::stored_artifact(const space::Config&
 std::unique_ptr<Plan> Resolver::load(const PlanKey& key, Answer answer) {
   std::unique_ptr<Plan> plan;
   const std::string trouble = load_into(key, answer, plan);
+  if (!plan && answer.choice.source == Choice::Source::given && !capturing_)
+    kernel_.raise(ErrorCode::no_runnable_config,
+                  "the config given by hand, " + answer.choice.config + ", can't be used: " + trouble);
   if (!plan)
     kernel_.raise(
         capturing_ ? ErrorCode::not_prepared : ErrorCode::no_runnable_config,

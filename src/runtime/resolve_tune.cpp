@@ -162,6 +162,7 @@ std::optional<Resolver::Answer> Resolver::tuned_answer(const tune::Outcome& outc
   std::snprintf(why, sizeof why, "tuned in this process (%s): %d trials in %.1f s", outcome.outcome.c_str(),
                 outcome.trials, outcome.wall_ms / 1000);
   answer->choice.source = Choice::Source::tuned;
+  answer->choice.rule = "tuned";
   answer->choice.why = why;
   return answer;
 }

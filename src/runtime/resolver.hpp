@@ -36,6 +36,8 @@ class Resolver {
   /// See Tuner::compile.
   std::vector<CompiledConfig> compile(const std::vector<std::string>& configs);
   const std::string& key_sha256() const { return key_->sha256; }
+  /// Why a config that was to be used could not be; "" where none failed.
+  const std::string& fallback() const { return fallback_; }
 
   /// Begins the study that resolve() found to be wanted behind the launch. After its plan is in use.
   void start_behind();
@@ -50,6 +52,7 @@ class Resolver {
     bool is_miss = false;  ///< no winner of this very key
   };
   void bind();
+  Answer given_answer(const space::Config& given);
   void capture_launch();
   std::optional<Answer> look_up();
   std::optional<Answer> look_up_compatible();
@@ -84,7 +87,7 @@ class Resolver {
   std::optional<key::TuningKey> key_;
   std::shared_ptr<const Miss> miss_;
   std::unique_ptr<Plan> standby_;  // the default config, loaded before tuning began
-  std::string why_default_;
+  std::string why_default_, fallback_;
   std::optional<KernelState::Reasons> reasons_;
   std::optional<BackgroundJob> behind_;
   bool tuned_elsewhere_ = false;

@@ -6,24 +6,31 @@
 
 namespace jitune::runtime {
 
-/// A number from 0 for this thread, handed out in turn.
-inline unsigned thread_number() noexcept {
-  static std::atomic<unsigned> next{0};
-  // Initial-exec: one read relative to the thread pointer also from the shared library.
-  [[gnu::tls_model("initial-exec")]] static thread_local unsigned number = 0;  // 0: none yet
-  if (number == 0) number = next.fetch_add(1, std::memory_order_relaxed) + 1;
-  return number - 1;
-}
+namespace detail {
+/// A number from 1 that no other living thread has; from kThreadSlots on threads share it. 0: none yet.
+inline constexpr unsigned kThreadSlots = 64;
+// Initial-exec: one read relative to the thread pointer also from the shared library.
+[[gnu::tls_model("initial-exec")]] inline constinit thread_local unsigned thread_slot = 0;
+/// Gives this thread a number of its own, until it ends, where one is free.
+unsigned claim_thread_slot() noexcept;
+}  // namespace detail
 
-/// A count that many threads raise at once without meeting in one cache line. Reading sums up; it sees every add that
-/// happened before.
+/// A count that many threads raise at once without meeting in one cache line, and without a locked instruction: each of
+/// the first threads owns a stripe, the others share the last one. Reading sums up; it sees every add that happened
+/// before.
 template <size_t kStripes>
 class StripedCounter {
-  static_assert((kStripes & (kStripes - 1)) == 0);
-
  public:
   void add(long long amount) noexcept {
-    stripes_[thread_number() & (kStripes - 1)].value.fetch_add(amount, std::memory_order_relaxed);
+    unsigned slot = detail::thread_slot;
+    if (slot == 0) [[unlikely]]
+      slot = detail::claim_thread_slot();
+    if (slot < kStripes) [[likely]] {
+      auto& mine = stripes_[slot - 1].value;
+      mine.store(mine.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+    } else {
+      stripes_[kStripes - 1].value.fetch_add(amount, std::memory_order_relaxed);
+    }
   }
   long long sum() const noexcept {
     long long total = 0;
@@ -32,6 +39,7 @@ class StripedCounter {
   }
 
  private:
+  static_assert(kStripes > 1 && kStripes <= detail::kThreadSlots);
   struct alignas(64) Stripe {
     std::atomic<long long> value{0};
   };

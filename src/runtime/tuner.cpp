@@ -52,6 +52,7 @@ Tuner::Statistics Tuner::statistics() const {
   statistics.fallbacks = state_->fallbacks;
   statistics.stalls = state_->stalls;
   statistics.stall_ms = static_cast<double>(state_->stall_us) / 1000;
+  statistics.decisions = state_->decisions();
   statistics.workers_started = state_->services()->workers_started();
   return statistics;
 }
@@ -68,6 +69,8 @@ const char* to_string(Choice::Source source) noexcept {
       return "default";
     case Choice::Source::bundle:
       return "bundle";
+    case Choice::Source::given:
+      return "given";
   }
   return "unknown";
 }

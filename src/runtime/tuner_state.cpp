@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "exchange/files.hpp"
@@ -67,9 +68,10 @@ TunerState::~TunerState() {
 }
 
 void TunerState::close() {
-  open_.store(false, std::memory_order_release);
+  const bool was_open = open_.exchange(false, std::memory_order_acq_rel);
   if (is_forked_child()) return;
   background_->stop();
+  if (was_open) log_summary();
   try {
     tell_misses();
   } catch (...) {  // out of memory: counts are lost, nothing else
@@ -79,6 +81,29 @@ void TunerState::close() {
     const std::lock_guard lock(mutex_);
     services.swap(services_);
     tuned_.notify_all();
+  }
+}
+
+void TunerState::count_decision(const std::string& rule) {
+  const std::lock_guard lock(mutex_);
+  ++decisions_[rule];
+}
+
+std::map<std::string, long long> TunerState::decisions() {
+  const std::lock_guard lock(mutex_);
+  return decisions_;
+}
+
+/// One line at the end of the Tuner, for who reads logs rather than counters.
+void TunerState::log_summary() {
+  try {
+    std::string text = std::to_string(launches.sum()) + " launches; decided by";
+    for (const auto& [rule, count] : decisions()) text += " " + rule + " " + std::to_string(count);
+    char rest[160];
+    std::snprintf(rest, sizeof rest, "; %lld misses; %lld stalls of %.1f ms in all; %lld fallbacks; %lld trials",
+                  misses.load(), stalls.load(), static_cast<double>(stall_us) / 1000, fallbacks.load(), trials.load());
+    log_.info("summary", "", text + rest);
+  } catch (...) {  // out of memory
   }
 }
 

@@ -70,11 +70,16 @@ class TunerState {
   std::atomic<WhileTuned> while_tuned{WhileTuned::wait};
   Background& background() { return *background_; }
 
+  /// Slow path only. For Tuner::statistics and the summary in the log.
+  void count_decision(const std::string& rule);
+  std::map<std::string, long long> decisions();
+
   std::atomic<long long> stalls{0}, stall_us{0}, fallbacks{0};
   std::atomic<long long> hits{0}, misses{0}, trials{0}, compilations{0};
 
  private:
   void tell_misses();
+  void log_summary();
   Settings settings_;
   Log log_;
   std::vector<Bundle> bundles_;  ///< after log_, which they use
@@ -85,6 +90,7 @@ class TunerState {
   std::set<std::string> tuning_;
   std::condition_variable tuned_;
   std::vector<std::weak_ptr<KernelState>> kernels_;
+  std::map<std::string, long long> decisions_;
   Clock::time_point misses_told_ = Clock::now();
   std::unique_ptr<Background> background_;
 };

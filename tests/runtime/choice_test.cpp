@@ -177,3 +177,76 @@ TEST_CASE("another thread's capture survives first calls of this one") {
   gpu.fake().set_foreign_capture(0);
   CHECK(kernel.choice(kernel.problem({{"n", kCount}})).source == Choice::Source::tuned);
 }
+
+TEST_CASE("a config given by hand is launched without search or record; only a pinned winner goes before it") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(2 * kCount, 0);
+  tune(gpu, dir / "a.db", x, kCount);
+  Tuner tuner(quiet_options(Track::tune, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  auto problem = kernel.problem({{"n", kCount}});
+  const auto by_hand = Problem(problem).with({{"BLOCK", 128}});
+  CHECK_FALSE(by_hand == problem);
+  kernel.launch(nullptr, by_hand, x, kCount);
+  CHECK(kernel.choice(by_hand).config == R"({"BLOCK":128})");
+  CHECK(kernel.choice(by_hand).source == Choice::Source::given);
+  CHECK(kernel.choice(problem).config == R"({"BLOCK":256})");
+  CHECK(kernel.choice(problem).rule == "winner");
+  CHECK(kernel.choice(Problem(by_hand).with({})).rule == "winner");
+  // A problem that was never tuned: nothing is tried and no miss is recorded.
+  const auto other = kernel.problem({{"n", 1024}}).with({{"BLOCK", 64}});
+  kernel.launch(nullptr, other, x, 1024);
+  CHECK(kernel.choice(other).rule == "given");
+  CHECK(tuner.statistics().trials == 0);
+  CHECK(tuner.statistics().misses == 0);
+  const auto thrown = [&](const auto& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      return std::string(to_string(error.code())) + ": " + error.what();
+    }
+    return std::string("nothing");
+  };
+  CHECK(has(thrown([&] { Problem(problem).with({{"BLOCKS", 1}}); }), "bad_problem: "));
+  const auto impossible = kernel.problem({{"n", 1024}}).with({{"BLOCK", 256}});
+  CHECK(has(thrown([&] { kernel.launch(nullptr, impossible, x, 1024); }), "no_runnable_config: "));
+  CHECK(has(thrown([&] { kernel.launch(nullptr, impossible, x, 1024); }), "n >= BLOCK * 8"));
+  const std::string update = std::string(JITUNE_BINARY_DIR) + "/bin/jit-prewarm pin --database " + (dir / "a.db") + " ";
+  const auto key = tuner.tune(kernel, kernel.problem({{"n", kCount}}), {}).key;
+  REQUIRE(test::run_program(update + key).exit_code == 0);
+  Tuner later(quiet_options(Track::tune, dir / "a.db"));
+  Increment again(later, increment());
+  CHECK(again.choice(again.problem({{"n", kCount}}).with({{"BLOCK", 128}})).rule == "pinned");
+}
+
+TEST_CASE("each decision is told once, with what it cost, and summed up; launches of known problems are not") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(2 * kCount, 0);
+  tune(gpu, dir / "a.db", x, kCount);
+  static std::vector<std::string> told;
+  told.clear();
+  auto options = quiet_options(Track::lookup, dir / "a.db");
+  options.decisions.function = [](void*, const Decision& decision) noexcept {
+    told.push_back(std::string(decision.kernel) + " " + std::string(decision.problem) + " " +
+                   std::string(decision.rule) + (decision.hit ? " hit" : "") + (decision.miss ? " miss" : "") +
+                   (decision.stall_ms > 0 ? " stall" : ""));
+  };
+  Tuner tuner(options);
+  Increment kernel(tuner, increment());
+  for (int i = 0; i < 3; ++i) {
+    kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
+    kernel.launch(nullptr, kernel.problem({{"n", 3000}}), x, 3000);
+    kernel.launch(nullptr, kernel.problem({{"n", 1024}}), x, 1024);
+    kernel.launch(nullptr, kernel.problem({{"n", 1024}}).on(Track::heuristic), x, 1024);
+  }
+  CHECK(told == std::vector<std::string>{"increment n=4096 winner hit stall", "increment n=3000 nearest miss stall",
+                                         "increment n=1024 default miss stall", "increment n=1024 heuristic stall"});
+  const auto did = tuner.statistics();
+  CHECK(did.decisions ==
+        std::map<std::string, long long>{{"default", 1}, {"heuristic", 1}, {"nearest", 1}, {"winner", 1}});
+  CHECK(did.launches == 12);
+}

@@ -1,5 +1,8 @@
 #include "runtime/fixture.hpp"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
 
 #include "compile/nvrtc.hpp"
@@ -21,9 +24,17 @@ const fake_cuda::Loaded& loaded() {
 
 }  // namespace
 
+std::string with_own_gpu(const std::string& spec) {
+  if (spec.find("\"devices\"") != std::string::npos) return spec;
+  char device[100];
+  std::snprintf(device, sizeof device, "{\"devices\": [{\"uuid\": \"GPU-fa4e0000-0000-4000-8001-%012x\"}]%s",
+                static_cast<unsigned>(::getpid()), spec.find(':') == std::string::npos ? "" : ", ");
+  return device + spec.substr(spec.find('{') + 1);
+}
+
 FakeGpu::FakeGpu(const std::string& spec)
-    : library_path_("LD_LIBRARY_PATH", in_front().c_str()), spec_("JITUNE_FAKE_CUDA", spec.c_str()) {
-  loaded().configure(spec);
+    : library_path_("LD_LIBRARY_PATH", in_front().c_str()), spec_("JITUNE_FAKE_CUDA", with_own_gpu(spec).c_str()) {
+  loaded().configure(with_own_gpu(spec));
   loaded().set_capturing(false);
   loaded().set_foreign_capture(0);
   auto driver = gpu::driver();

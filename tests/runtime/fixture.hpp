@@ -12,6 +12,10 @@
 
 namespace jitune::test {
 
+/// `spec` with a GPU that only this process has, unless it names devices: one GPU is measured on by one process at a
+/// time, and tests of another build tree may be running.
+std::string with_own_gpu(const std::string& spec);
+
 /// The fake driver in this process and in the measuring worker's, with a context current on this thread.
 class FakeGpu {
  public:

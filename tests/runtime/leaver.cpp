@@ -1,5 +1,5 @@
 // A program that leaves, forks, moves or is signalled while its kernel is tuned. leave_test.cpp starts it with the
-// stand-in driver:   runtime_leaver exit|stop|fork|chdir|signal DATABASE
+// stand-in driver:   runtime_leaver exit|stop|fork|chdir|signal DATABASE tune|background
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,10 +41,11 @@ const gpu::Driver* driver = nullptr;
 CUcontext context = nullptr;
 CUdeviceptr buffer = 0;
 std::atomic<int> signals{0};
+Track track = Track::tune;
 
 Options options(const std::string& database) {
   Options made;
-  made.track = Track::tune;
+  made.track = track;
   made.database = database;
   made.compile_workers = 1;
   made.first_call_budget = 60s;
@@ -55,6 +56,16 @@ Options options(const std::string& database) {
 void launch(Increment& kernel) {
   driver->cuCtxSetCurrent(context);
   kernel.launch(nullptr, kernel.problem({{"n", kCount}}), device_ptr{buffer}, kCount);
+}
+
+/// After a launch: on the track `background` goes on until the winner is swapped in.
+void wait_for_winner(Increment& kernel) {
+  const auto problem = kernel.problem({{"n", kCount}});
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (kernel.choice(problem).source != Choice::Source::tuned && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(5ms);
+    launch(kernel);
+  }
 }
 
 /// Tunes in a thread of its own until at least one compilation is done.
@@ -68,6 +79,11 @@ std::thread tune_in_thread(Tuner& tuner, Increment& kernel, std::atomic<bool>& d
     done = true;
   });
   while (tuner.statistics().compilations == 0) std::this_thread::sleep_for(1ms);
+  if (track == Track::background) {
+    thread.join();  // the launch; its study goes on behind it
+    thread = std::thread([] {});
+    done = kernel.choice(kernel.problem({{"n", kCount}})).source == Choice::Source::tuned;
+  }
   std::this_thread::sleep_for(500ms);  // into the study
   return thread;
 }
@@ -114,6 +130,7 @@ int fork_child(const std::string& database) {
   int status = 0;
   ::waitpid(child, &status, 0);
   std::printf("child ended with %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  wait_for_winner(kernel);
   kernel.launch(nullptr, kernel.problem({{"n", kCount / 2}}).on(Track::lookup), device_ptr{buffer}, kCount / 2);
   std::printf("parent: %s\n", to_string(kernel.choice(kernel.problem({{"n", kCount}})).source));
   return 0;
@@ -124,6 +141,7 @@ int change_directory(const std::string& database) {
   Increment kernel(tuner, increment());
   if (::chdir("/") != 0) return 1;
   launch(kernel);
+  wait_for_winner(kernel);
   std::printf("%s\n", to_string(kernel.choice(kernel.problem({{"n", kCount}})).source));
   return 0;
 }
@@ -140,6 +158,7 @@ int be_signalled(const std::string& database) {
     }
   });
   launch(kernel);
+  wait_for_winner(kernel);
   done = true;
   thread.join();
   std::printf("%s %s\n", to_string(kernel.choice(kernel.problem({{"n", kCount}})).source),
@@ -150,7 +169,8 @@ int be_signalled(const std::string& database) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
+  if (std::string(argv[3]) == "background") track = Track::background;
   auto found = gpu::driver();
   CUdevice device = 0;
   if (!found || (*found)->cuDeviceGet(&device, 0) != CUDA_SUCCESS) return 2;

@@ -188,15 +188,22 @@ TEST_CASE("problems are near where each number is at most twice the other and th
   CHECK(order == R"({"m":900}{"m":1700}{"m":2048}{"m":512})");  // equally far: in canonical order
 }
 
-TEST_CASE("launches by many threads are all counted") {
-  runtime::StripedCounter<8> counter;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 12; ++i)
-    threads.emplace_back([&] {
-      for (int k = 0; k < 1000; ++k) counter.add(1);
-    });
-  for (auto& thread : threads) thread.join();
-  CHECK(counter.sum() == 12000);
+TEST_CASE("launches by many threads are all counted, by more than own a stripe and by ones that come and go") {
+  runtime::StripedCounter<8> few;
+  runtime::StripedCounter<64> many;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 80; ++i)
+      threads.emplace_back([&] {
+        for (int k = 0; k < 1000; ++k) {
+          few.add(1);
+          many.add(2);
+        }
+      });
+    for (auto& thread : threads) thread.join();
+  }
+  CHECK(few.sum() == 240'000);
+  CHECK(many.sum() == 480'000);
 }
 
 TEST_CASE("a signature that does not fit the args is refused, naming the first arg that differs") {
@@ -237,7 +244,21 @@ TEST_CASE("C++ types are told apart as far as definitions need it") {
 TEST_CASE("a choice prints as one line for people") {
   std::ostringstream text;
   text << Choice{Choice::Source::tuned, R"({"BLOCK":128})", 40.5, 100,
-                 "tuned in this process (won): 9 trials in 0.4 s"};
+                 "tuned in this process (won): 9 trials in 0.4 s", "tuned"};
   CHECK(text.str() ==
         R"(tuned {"BLOCK":128}, 40.5 us (default config 100 us); tuned in this process (won): 9 trials in 0.4 s)");
+}
+
+TEST_CASE("classes of strides and alignments") {
+  CHECK(stride_class(0) == 0);
+  CHECK(stride_class(1) == 1);
+  CHECK(stride_class(4096) == 2);
+  CHECK(stride_class(-1) == 2);
+  const auto at = [](uintptr_t address) { return reinterpret_cast<const void*>(address); };
+  CHECK(alignment_class({at(0x1000), at(0x2010)}) == 16);
+  CHECK(alignment_class({at(0x1000), at(0x2008)}) == 8);
+  CHECK(alignment_class({at(0x1001)}) == 1);
+  CHECK(alignment_class({at(0x1000)}, 128) == 128);
+  CHECK(alignment_class(6) == 2);
+  CHECK(alignment_class(0, 32) == 32);
 }
