@@ -6,7 +6,8 @@
 /// Classes of strides and addresses as problem values, for kernels whose best config (or code) depends on them while
 /// their exact values do not matter:
 ///
-///     kernel.problem({{"n", n}, {"x_stride", jitune::stride_class(stride)}, {"align", jitune::alignment_class({x, y})}})
+///     kernel.problem({{"n", n}, {"x_stride", jitune::stride_class(stride)}, {"align", jitune::alignment_class({x,
+///     y})}})
 ///
 /// jit-prewarm takes the same numbers: `--problem n=4096,x_stride=1,align=16`.
 namespace jitune {

@@ -243,8 +243,8 @@ TEST_CASE("C++ types are told apart as far as definitions need it") {
 
 TEST_CASE("a choice prints as one line for people") {
   std::ostringstream text;
-  text << Choice{Choice::Source::tuned, R"({"BLOCK":128})", 40.5, 100,
-                 "tuned in this process (won): 9 trials in 0.4 s", "tuned"};
+  text << Choice{
+      Choice::Source::tuned, R"({"BLOCK":128})", 40.5, 100, "tuned in this process (won): 9 trials in 0.4 s", "tuned"};
   CHECK(text.str() ==
         R"(tuned {"BLOCK":128}, 40.5 us (default config 100 us); tuned in this process (won): 9 trials in 0.4 s)");
 }
