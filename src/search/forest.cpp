@@ -5,6 +5,11 @@
 #include <cmath>
 
 namespace jitune::search {
+namespace {
+
+constexpr size_t kFewRows = 12;
+
+}  // namespace
 
 /// Grows one tree at a time.
 class Forest::Grower {
@@ -68,37 +73,62 @@ class Forest::Grower {
     return best;
   }
 
+  /// Sum and number of the targets of one code.
+  struct Bin {
+    unsigned code = 0;
+    double sum = 0, count = 0;
+  };
+
   /// False when the feature has one value here.
   bool split_on(uint16_t feature, size_t begin, size_t end, double total, Split& best) {
+    bins_.clear();
+    if (end - begin <= kFewRows)
+      bin_few(feature, begin, end);
+    else
+      bin_many(feature, begin, end);
+    if (bins_.size() < 2) return false;
+    const auto all = static_cast<double>(end - begin), smallest = static_cast<double>(options_.min_leaf);
+    double left_sum = 0, left = 0;
+    for (size_t i = 0; i + 1 < bins_.size(); ++i) {
+      left_sum += bins_[i].sum;
+      left += bins_[i].count;
+      if (left < smallest || all - left < smallest) continue;
+      const double right_sum = total - left_sum;
+      const double gain = left_sum * left_sum / left + right_sum * right_sum / (all - left) - total * total / all;
+      if (gain <= best.gain) continue;
+      const unsigned gap = bins_[i + 1].code - bins_[i].code;
+      best = {gain, feature, static_cast<uint8_t>(bins_[i].code + random_.below(gap))};
+    }
+    return true;
+  }
+
+  /// By insertion: most nodes are small, and a feature may have 256 codes to look through.
+  void bin_few(uint16_t feature, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const unsigned code = rows_.row(chosen_[i])[feature];
+      size_t at = bins_.size();
+      while (at > 0 && bins_[at - 1].code > code) --at;
+      if (at == 0 || bins_[at - 1].code != code)
+        bins_.insert(bins_.begin() + static_cast<std::ptrdiff_t>(at++), {code, 0, 0});
+      bins_[at - 1].sum += static_cast<double>(targets_[chosen_[i]]);
+      bins_[at - 1].count += 1;
+    }
+  }
+
+  void bin_many(uint16_t feature, size_t begin, size_t end) {
     unsigned low = 255, high = 0;
     for (size_t i = begin; i < end; ++i) {
       const unsigned code = rows_.row(chosen_[i])[feature];
+      by_code_[code].sum += static_cast<double>(targets_[chosen_[i]]);
+      by_code_[code].count += 1;
       low = std::min(low, code);
       high = std::max(high, code);
     }
-    if (low == high) return false;
-    std::fill(sums_.begin() + low, sums_.begin() + high + 1, 0.0);
-    std::fill(counts_.begin() + low, counts_.begin() + high + 1, 0U);
-    for (size_t i = begin; i < end; ++i) {
-      const unsigned code = rows_.row(chosen_[i])[feature];
-      sums_[code] += targets_[chosen_[i]];
-      ++counts_[code];
+    for (unsigned code = low; code <= high; ++code) {
+      if (by_code_[code].count == 0) continue;
+      bins_.push_back({code, by_code_[code].sum, by_code_[code].count});
+      by_code_[code] = {};
     }
-    const auto all = static_cast<double>(end - begin);
-    double left_sum = 0, left = 0;
-    for (unsigned code = low; code < high;) {
-      left_sum += sums_[code];
-      left += counts_[code];
-      unsigned next = code + 1;
-      while (counts_[next] == 0) ++next;
-      const double right_sum = total - left_sum;
-      const double gain = left_sum * left_sum / left + right_sum * right_sum / (all - left) - total * total / all;
-      const bool large_enough = left >= options_.min_leaf && all - left >= options_.min_leaf;
-      if (large_enough && gain > best.gain)
-        best = {gain, feature, static_cast<uint8_t>(code + random_.below(next - code))};
-      code = next;
-    }
-    return true;
   }
 
   const FeatureRows& rows_;
@@ -109,8 +139,8 @@ class Forest::Grower {
   std::vector<uint16_t> features_;
   size_t drawn_ = 1;
   std::vector<uint32_t> chosen_;
-  std::array<double, 256> sums_{};
-  std::array<unsigned, 256> counts_{};
+  std::vector<Bin> bins_;  // of the feature that is looked at, by ascending code
+  std::array<Bin, 256> by_code_{};
 };
 
 void Forest::fit(const FeatureRows& rows, std::span<const float> targets, const ForestOptions& options,

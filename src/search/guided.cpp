@@ -8,21 +8,22 @@
 namespace jitune::search {
 namespace {
 
-constexpr size_t kSpread = 12;        // points far from each other at the start
-constexpr int kSpreadDraws = 24;      // each the farthest of so many random ones
-constexpr double kPlain = .1;         // share of proposals that are the descents' while the model does well
-constexpr double kPlainStalled = .5;  // ... and while it does not:
-constexpr size_t kStalled = 20;       // trials without improvement
-constexpr double kKick = .5;          // of the descents' starts: the best, kicked; the rest is random
-constexpr size_t kDraws = 400;        // random points considered for expected improvement
-constexpr size_t kNearBest = 5;       // and the neighbours of so many best ones
+constexpr size_t kSpread = 12;          // points far from each other at the start
+constexpr size_t kSpreadWithHints = 3;  // ... where something is known beforehand: enough to see whether it agrees
+constexpr int kSpreadDraws = 24;        // each the farthest of so many random ones
+constexpr double kPlain = .1;           // share of proposals that are the descents' while the model does well
+constexpr double kPlainStalled = .5;    // ... and while it does not:
+constexpr size_t kStalled = 20;         // trials without improvement
+constexpr double kKick = .5;            // of the descents' starts: the best, kicked; the rest is random
+constexpr size_t kDraws = 400;          // random points considered for expected improvement
+constexpr size_t kNearBest = 5;         // and the neighbours of so many best ones
 
 class Guided final : public Method {
  public:
   explicit Guided(const Context& context) : context_(context), random_(context.seed ^ 0x484C53U), fallback_(context) {}
 
   std::optional<space::Point> propose() override {
-    if (spread_ < kSpread) return spread();
+    if (spread_ < (context_.model->has_hints() ? kSpreadWithHints : kSpread)) return spread();
     const bool is_ready = context_.model->refresh();
     const bool is_stalled = archive().told() >= improved_at_ + kStalled;
     if (!is_ready || random_.chance(is_stalled ? kPlainStalled : kPlain)) {

@@ -8,9 +8,22 @@ namespace jitune::search {
 namespace {
 
 constexpr size_t kFewest = 4;           // timed points before a model says anything
-constexpr size_t kCheckHintsAt = 20;    // timed points at which a hint must have proved itself
+constexpr size_t kWeighHintsAt = 8;     // timed points from which hints are weighed
+constexpr size_t kSettleHintsAt = 20;   // ... and at which they must have proved themselves
 constexpr double kLeastAgreement = .3;  // rank correlation that a hint needs to stay
-constexpr size_t kHintLevels = 48;
+constexpr double kSlowHalf = .3;        // how much of what is above the median counts
+
+/// What lies above the median is drawn nearer to it: how slow a slow config is says little about where the best one is,
+/// and a tree that has to explain it spends its cuts there.
+void compress_slow_half(std::vector<float>& times) {
+  constexpr size_t kEnough = 8;
+  if (times.size() < kEnough) return;
+  std::vector<float> sorted = times;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  for (float& time : times)
+    if (time > *middle) time = *middle + static_cast<float>(kSlowHalf) * (time - *middle);
+}
 
 std::vector<double> ranks(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
@@ -41,99 +54,107 @@ double rank_correlation(const std::vector<double>& a, const std::vector<double>&
   return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
 }
 
-void Model::add_hint(Hint hint, bool guarded) {
-  hints_.push_back({std::move(hint), guarded, {}});
-  set_cuts(hints_.back());
+void Model::add_hint(Hint hint, double weight) {
+  hints_.push_back({std::move(hint), weight, weight});
 }
 
-/// Cuts at equal shares of what some random points give.
-void Model::set_cuts(HintFeature& feature) {
-  constexpr int kDraws = 400;
-  std::vector<double> values;
-  Random random(1);
-  for (int i = 0; i < kDraws; ++i)
-    if (const auto point = archive_.valid().sample(random)) values.push_back(feature.hint(*point));
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-  for (size_t i = 1; i < kHintLevels && values.size() > 1; ++i) {
-    const double cut = values[i * (values.size() - 1) / kHintLevels];
-    if (feature.cuts.empty() || cut > feature.cuts.back()) feature.cuts.push_back(cut);
+double Model::hinted(const space::Point& point) const {
+  double sum = 0, trust = 0;
+  for (const Weighed& one : hints_) {
+    if (one.trust <= 0) continue;
+    sum += one.trust * one.hint(point);
+    trust += one.trust;
   }
+  return trust > 0 ? sum / trust : 0;
 }
 
-void Model::encode(const space::Point& point, FeatureRows& rows) const {
-  for (size_t i = 0; i < point.size(); ++i) {
-    const int width = archive_.valid().width(i);
-    if (width <= 1) continue;
-    rows.codes.push_back(static_cast<uint8_t>(width <= 256 ? point[i] : point[i] * 255 / (width - 1)));
-  }
-  for (const HintFeature& feature : hints_) {
-    const auto at = std::upper_bound(feature.cuts.begin(), feature.cuts.end(), feature.hint(point));
-    rows.codes.push_back(static_cast<uint8_t>(at - feature.cuts.begin()));
-  }
+void Model::append_features(const space::Point& point, double hinted, FeatureRows& rows) const {
+  const size_t before = rows.codes.size();
+  features_.append(point, rows.codes);
+  if (!hints_.empty()) rows.codes.push_back(static_cast<uint8_t>(std::clamp(128 + 40 * hinted, 0.0, 255.0)));
+  rows.features = rows.codes.size() - before;
 }
 
-/// Drops guarded hints that the first measurements contradict.
-void Model::check_hints() {
-  checked_ = true;
-  for (size_t i = 0; i < hints_.size();) {
-    std::vector<double> hinted, seen;
-    for (const size_t index : archive_.order_told()) {
-      if (archive_[index].state != Sample::State::timed) continue;
-      hinted.push_back(hints_[i].hint(archive_[index].point));
-      seen.push_back(archive_[index].log_time);
-    }
-    if (hints_[i].guarded && rank_correlation(hinted, seen) < kLeastAgreement) {
-      hints_.erase(hints_.begin() + static_cast<std::ptrdiff_t>(i));
-      dropped_ = true;
-    } else {
-      ++i;
-    }
+/// By rank correlation with the times of this search: first all are trusted by their weight alone, in the end those
+/// that the first measurements contradict are dropped.
+void Model::weigh_hints() {
+  std::vector<double> seen;
+  for (const size_t index : archive_.order_told())
+    if (archive_[index].state == Sample::State::timed) seen.push_back(archive_[index].log_time);
+  if (settled_ || hints_.empty() || seen.size() < kWeighHintsAt) return;
+  settled_ = seen.size() >= kSettleHintsAt;
+  for (Weighed& one : hints_) {
+    std::vector<double> hinted;
+    for (const size_t index : archive_.order_told())
+      if (archive_[index].state == Sample::State::timed) hinted.push_back(one.hint(archive_[index].point));
+    const double agreement = rank_correlation(hinted, seen);
+    one.trust = agreement < (settled_ ? kLeastAgreement : 0) ? 0 : one.weight * agreement * agreement;
   }
+  if (settled_) std::erase_if(hints_, [](const Weighed& one) { return one.trust <= 0; });
+}
+
+/// Least squares; a hint that points the wrong way is not turned round.
+void Model::fit_slope(const std::vector<float>& times, const std::vector<double>& hinted) {
+  slope_ = 0;
+  if (hints_.empty()) return;
+  const auto count = static_cast<double>(hinted.size());
+  const double middle = std::accumulate(hinted.begin(), hinted.end(), 0.0) / count;
+  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / count;
+  double both = 0, square = 0;
+  for (size_t i = 0; i < hinted.size(); ++i) {
+    both += (hinted[i] - middle) * (times[i] - mean);
+    square += (hinted[i] - middle) * (hinted[i] - middle);
+  }
+  if (square > 0) slope_ = std::max(0.0, both / square);
 }
 
 bool Model::refresh() {
   const size_t told = archive_.told();
-  const size_t timed = told - archive_.failures();
-  if (timed < kFewest) return false;
-  if (!checked_ && timed >= kCheckHintsAt && !hints_.empty()) {
-    check_hints();
-    if (dropped_) fitted_at_ = 0;
-  }
+  if (told - archive_.failures() < kFewest) return false;
   if (fitted_at_ != 0 && told < fitted_at_ + 2 + told / 60) return true;
   fitted_at_ = told;
   ++version_;
-  FeatureRows rows, all;
-  std::vector<float> times, failed;
+  weigh_hints();
+  features_.choose(random_);
   centre_ = archive_.best() ? archive_.best_log_time() : 0;
+  std::vector<float> times;
+  FeatureRows rows, all;
+  std::vector<float> failed;
+  std::vector<double> hints;
   for (const size_t index : archive_.order_told()) {
     const Sample& sample = archive_[index];
+    const double hint = hinted(sample.point);
     const size_t before = all.codes.size();
-    encode(sample.point, all);
-    all.features = rows.features = all.codes.size() - before;
+    append_features(sample.point, hint, all);
+    rows.features = all.features;
     failed.push_back(sample.state == Sample::State::failed ? 1.0F : 0.0F);
     if (sample.state != Sample::State::timed) continue;
     rows.codes.insert(rows.codes.end(), all.codes.begin() + static_cast<std::ptrdiff_t>(before), all.codes.end());
     times.push_back(static_cast<float>(sample.log_time - centre_));
+    hints.push_back(hint);
   }
-  times_.fit(rows, times, {20, .8, 1}, random_);
-  if (archive_.failures() > 0) failures_.fit(all, failed, {8, .8, 1}, random_);
+  compress_slow_half(times);
+  fit_slope(times, hints);
+  for (size_t i = 0; i < hints.size(); ++i) times[i] -= static_cast<float>(slope_ * hints[i]);
+  times_.fit(rows, times, {20, .6, 1}, random_);
+  if (archive_.failures() > 0) failures_.fit(all, failed, {8, .6, 1}, random_);
   return true;
 }
 
 void Model::predict(const std::vector<space::Point>& points, std::vector<Expectation>& out) {
-  scratch_.codes.clear();
-  scratch_.features = 0;
+  scratch_ = {};
+  std::vector<double> hints;
   for (const space::Point& point : points) {
-    encode(point, scratch_);
-    if (scratch_.features == 0) scratch_.features = scratch_.codes.size();
+    hints.push_back(hinted(point));
+    append_features(point, hints.back(), scratch_);
   }
   out.assign(points.size(), {});
   if (scratch_.features == 0) return;
   times_.predict(scratch_, time_estimates_);
   failures_.predict(scratch_, failure_estimates_);
   for (size_t i = 0; i < points.size(); ++i)
-    out[i] = {centre_ + time_estimates_[i].mean, time_estimates_[i].deviation, failure_estimates_[i].mean};
+    out[i] = {centre_ + slope_ * hints[i] + time_estimates_[i].mean, time_estimates_[i].deviation,
+              failure_estimates_[i].mean};
 }
 
 double Model::expected_improvement(const Expectation& expectation) const {

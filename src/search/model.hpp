@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "search/archive.hpp"
+#include "search/features.hpp"
 #include "search/forest.hpp"
 
 namespace jitune::search {
@@ -16,18 +17,23 @@ struct Expectation {
   double failure = 0;    ///< probability that it fails
 };
 
-/// A number that is known of any point before it is tried: what records of elsewhere or the author's model say.
+/// A guess at any point's time before it is tried, as a standard score: what a record of elsewhere or the author's
+/// model says.
 using Hint = std::function<double(const space::Point&)>;
 
-/// The surrogate: forests on the log of the time and on failure, over the points' indices and hints. Fitted again every
-/// few new points. Failures never enter the regression.
+/// The surrogate: forests on the log of the time and on failure. Fitted again every few new points. Failures never
+/// enter the regression. Hints are weighed by how well they agree with this search's own times; the forest learns what
+/// they leave unexplained, and those that do not agree are dropped.
 class Model {
  public:
-  Model(const Archive& archive, uint64_t seed) : archive_(archive), random_(seed) {}
+  Model(const Archive& archive, uint64_t seed) : archive_(archive), features_(archive.valid()), random_(seed) {}
 
-  /// A further feature. `guarded`: dropped when it does not agree with the times of this search (kill switch).
-  void add_hint(Hint hint, bool guarded);
-  bool hint_dropped() const { return dropped_; }
+  /// `weight` is relative to that of other hints.
+  void add_hint(Hint hint, double weight = 1);
+  bool has_hints() const { return !hints_.empty(); }
+
+  /// The hints together; lower is faster. Only where has_hints().
+  double hinted(const space::Point& point) const;
 
   /// Fits again when enough is new. False while there is too little to fit.
   bool refresh();
@@ -38,23 +44,25 @@ class Model {
   uint64_t version() const { return version_; }
 
  private:
-  struct HintFeature {
+  struct Weighed {
     Hint hint;
-    bool guarded = false;
-    std::vector<double> cuts;  // of its values into codes, ascending
+    double weight = 1;
+    double trust = 1;  // the weight, by how well it agreed
   };
-  void encode(const space::Point& point, FeatureRows& rows) const;
-  void check_hints();
-  void set_cuts(HintFeature& feature);
+  void append_features(const space::Point& point, double hinted, FeatureRows& rows) const;
+  void weigh_hints();
+  void fit_slope(const std::vector<float>& times, const std::vector<double>& hinted);
 
   const Archive& archive_;
+  Features features_;
   Random random_;
-  std::vector<HintFeature> hints_;
+  std::vector<Weighed> hints_;
   Forest times_, failures_;
   double centre_ = 0;
+  double slope_ = 0;  // of the log of the time over what is hinted
   size_t fitted_at_ = 0;
   uint64_t version_ = 0;
-  bool dropped_ = false, checked_ = false;
+  bool settled_ = false;  // the hints' trust is final
   FeatureRows scratch_;
   std::vector<Estimate> time_estimates_, failure_estimates_;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "search/methods.hpp"
@@ -12,6 +14,7 @@ namespace {
 
 constexpr uint64_t kTinySpace = 100;      // valid configs that are all tried, whatever the strategy's own order
 constexpr uint64_t kWholeSpace = 20'000;  // valid configs that are all tried where there is no budget
+constexpr uint64_t kFavourites = 4;       // of the author's perf_model that come first unless it says how many
 
 /// A method with what all of them share: the archive, the model, what is to be proposed first.
 class Engine final : public Strategy {
@@ -69,25 +72,57 @@ class Engine final : public Strategy {
     return method_->propose();
   }
 
-  void use_perf_model(const StrategyOptions& options) {
-    if (!options.perf_model) return;
-    const auto hint = [this, perf_model = options.perf_model](const space::Point& point) {
-      return perf_model(valid_.config(point));
-    };
-    model_.add_hint(hint, true);
-    if (options.top_k == 0) return;
-    constexpr space::Count kRanked = 20'000;  // of a larger space a random part is ranked
-    std::vector<std::pair<double, space::Point>> ranked;
-    Random random(options.seed);
+  /// Points for an order by `hint`: all of a small space, of a larger one a random part; fastest first.
+  std::vector<space::Point> ranked(const Hint& hint, uint64_t seed) const {
+    constexpr space::Count kRanked = 20'000;
+    std::vector<std::pair<double, space::Point>> points;
+    Random random(seed);
     const bool all = valid_.counted() && valid_.size() <= kRanked;
     const auto count = static_cast<uint64_t>(all ? valid_.size() : kRanked);
     for (uint64_t i = 0; i < count; ++i) {
       auto point = all ? std::optional(valid_.at(i)) : valid_.sample(random);
-      if (point) ranked.emplace_back(hint(*point), std::move(*point));
+      if (point) points.emplace_back(hint(*point), std::move(*point));
     }
-    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (uint64_t i = 0; i < std::min<uint64_t>(options.top_k, ranked.size()); ++i)
-      first_.push_back(std::move(ranked[i].second));
+    std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<space::Point> order;
+    for (auto& [score, point] : points) order.push_back(std::move(point));
+    return order;
+  }
+
+  void use_perf_model(const StrategyOptions& options) {
+    if (!options.perf_model) return;
+    // Asked for the same points again and again, and maybe slow.
+    auto known = std::make_shared<std::unordered_map<space::Point, double, space::PointHash>>();
+    const Hint hint = standardised([this, perf_model = options.perf_model, known](const space::Point& point) {
+      constexpr size_t kRemembered = 50'000;
+      if (known->size() >= kRemembered) known->clear();
+      const auto [at, is_new] = known->try_emplace(point, 0);
+      if (is_new) at->second = perf_model(valid_.config(point));
+      return at->second;
+    });
+    model_.add_hint(hint);
+    const uint64_t first = first_.size() + (options.top_k > 0 ? options.top_k : kFavourites);
+    for (space::Point& point : ranked(hint, options.seed)) {
+      if (first_.size() >= first) break;
+      first_.push_back(std::move(point));
+    }
+  }
+
+  /// Places among the values of some random points, from -1.7 to 1.7: of mean 0 and deviation 1 whatever the unit.
+  Hint standardised(const Hint& raw) const {
+    constexpr int kDraws = 400;
+    auto drawn = std::make_shared<std::vector<double>>();
+    Random random(1);
+    for (int i = 0; i < kDraws; ++i)
+      if (const auto point = valid_.sample(random)) drawn->push_back(raw(*point));
+    std::sort(drawn->begin(), drawn->end());
+    return [raw, drawn](const space::Point& point) {
+      const double value = raw(point);
+      const auto low = std::lower_bound(drawn->begin(), drawn->end(), value);
+      const auto high = std::upper_bound(low, drawn->end(), value);
+      const auto place = static_cast<double>((low - drawn->begin()) + (high - drawn->begin())) / 2;
+      return drawn->empty() ? 0 : 3.46 * (place / static_cast<double>(drawn->size()) - .5);
+    };
   }
 
   void use_records(const StrategyOptions& options) {
@@ -95,7 +130,7 @@ class Engine final : public Strategy {
     if (transfer.empty()) return;
     const size_t limit = std::max<size_t>(8, static_cast<size_t>(options.trials / 20));
     for (space::Point& point : transfer.portfolio(limit)) first_.push_back(std::move(point));
-    if (auto prior = transfer.prior()) model_.add_hint(std::move(*prior), true);
+    for (auto& [hint, weight] : transfer.hints()) model_.add_hint(std::move(hint), weight);
   }
 
   void choose_method(const StrategyOptions& options) {
@@ -106,6 +141,10 @@ class Engine final : public Strategy {
           std::max(kTinySpace, options.trials == 0 && !options.bounded ? kWholeSpace : options.trials);
       name_ = valid_.counted() && valid_.size() <= affordable ? "exhaustive" : "auto";
     }
+    if (name_ == "exhaustive" && model_.has_hints())
+      for (space::Point& point :
+           ranked([this](const space::Point& point) { return model_.hinted(point); }, options.seed))
+        first_.push_back(std::move(point));
     if (name_ == "exhaustive" || name_ == "random") method_ = std::make_unique<RandomMethod>(context_);
     if (name_ == "hls") method_ = make_guided(context_);
     if (name_ == "annealing") method_ = make_annealing(context_);

@@ -9,11 +9,11 @@
 namespace jitune::search {
 namespace {
 
-constexpr size_t kFewest = 3;           // timed configs that make a record worth a look
-constexpr size_t kFewestForPrior = 20;  // ... and a prior
-constexpr size_t kCandidates = 300;     // of each record, its fastest
-constexpr size_t kFitted = 1500;        // rows that a record's forest is fitted to
-constexpr double kMeanShare = .05;      // of the mean regret in a choice, beside what the choice covers
+constexpr size_t kFewest = 3;          // timed configs that make a record worth a look
+constexpr size_t kFewestForHint = 20;  // ... and a hint
+constexpr size_t kCandidates = 300;    // of each record, its fastest
+constexpr size_t kFitted = 1500;       // rows that a record's forest is fitted to
+constexpr double kMeanShare = .05;     // of the mean regret in a choice, beside what the choice covers
 
 }  // namespace
 
@@ -72,61 +72,54 @@ std::vector<space::Point> Transfer::portfolio(size_t count) const {
   return chosen;
 }
 
-std::optional<Hint> Transfer::prior() const {
-  struct Learned {
-    std::unordered_map<space::Point, double, space::PointHash> scores;
-    Forest forest;
-    double weight = 1;
-  };
-  auto learned = std::make_shared<std::vector<Learned>>();
-  const auto encode = [&valid = valid_](const space::Point& point, FeatureRows& rows) {
-    for (size_t i = 0; i < point.size(); ++i)
-      rows.codes.push_back(
-          static_cast<uint8_t>(valid.width(i) <= 256 ? point[i] : point[i] * 255 / (valid.width(i) - 1)));
-    rows.features = point.size();
-  };
+namespace {
+
+/// One record as a hint.
+struct Learned {
+  std::unordered_map<space::Point, double, space::PointHash> scores;
+  Features features;
+  Forest forest;
+
+  double operator()(const space::Point& point) const {
+    if (const auto known = scores.find(point); known != scores.end()) return known->second;
+    FeatureRows row;
+    features.append(point, row.codes);
+    row.features = row.codes.size();
+    std::vector<Estimate> estimate;
+    forest.predict(row, estimate);
+    return static_cast<double>(estimate.front().mean);
+  }
+};
+
+}  // namespace
+
+std::vector<std::pair<Hint, double>> Transfer::hints() const {
+  std::vector<std::pair<Hint, double>> hints;
   Random random(1);
   for (const Source& source : sources_) {
-    if (source.times.size() < kFewestForPrior) continue;
+    if (source.times.size() < kFewestForHint) continue;
+    const auto count = static_cast<double>(source.times.size());
     double mean = 0, square = 0;
-    for (const auto& [point, time] : source.times) mean += time;
-    mean /= static_cast<double>(source.times.size());
+    for (const auto& [point, time] : source.times) mean += time / count;
     for (const auto& [point, time] : source.times) square += (time - mean) * (time - mean);
-    const double deviation = std::max(1e-9, std::sqrt(square / static_cast<double>(source.times.size())));
-    Learned one;
-    one.weight = source.weight;
+    const double deviation = std::max(1e-9, std::sqrt(square / count));
+    auto learned = std::make_shared<Learned>(Learned{{}, Features(valid_), {}});
     FeatureRows rows;
     std::vector<float> targets;
     const size_t step = 1 + source.times.size() / kFitted;
     for (size_t i = 0; i < source.times.size(); ++i) {
-      const double score = (source.times[i].second - mean) / deviation;
-      one.scores.emplace(source.times[i].first, score);
+      const auto& [point, time] = source.times[i];
+      learned->scores.emplace(point, (time - mean) / deviation);
       if (i % step != 0) continue;
-      encode(source.times[i].first, rows);
-      targets.push_back(static_cast<float>(score));
+      const size_t before = rows.codes.size();
+      learned->features.append(point, rows.codes);
+      rows.features = rows.codes.size() - before;
+      targets.push_back(static_cast<float>((time - mean) / deviation));
     }
-    one.forest.fit(rows, targets, {10, .8, 2}, random);
-    learned->push_back(std::move(one));
+    learned->forest.fit(rows, targets, {10, .6, 2}, random);
+    hints.emplace_back([learned](const space::Point& point) { return (*learned)(point); }, source.weight);
   }
-  if (learned->empty()) return std::nullopt;
-  return [learned, encode](const space::Point& point) {
-    double sum = 0, weights = 0;
-    for (const Learned& one : *learned) {
-      double score = 0;
-      if (const auto known = one.scores.find(point); known != one.scores.end()) {
-        score = known->second;
-      } else {
-        FeatureRows row;
-        encode(point, row);
-        std::vector<Estimate> estimate;
-        one.forest.predict(row, estimate);
-        score = estimate.front().mean;
-      }
-      sum += one.weight * score;
-      weights += one.weight;
-    }
-    return sum / weights;
-  };
+  return hints;
 }
 
 }  // namespace jitune::search

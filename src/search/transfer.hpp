@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include "search/model.hpp"
@@ -17,9 +17,9 @@ class Transfer {
   /// over the records, of the log of how far the best chosen is from the record's best (greedy cover).
   std::vector<space::Point> portfolio(size_t count) const;
 
-  /// Mean over the records of a point's place among their times, as a standard score; that of the nearest known point
-  /// where a record does not have it. Nothing when the records are too small to say much.
-  std::optional<Hint> prior() const;
+  /// For each record that is large enough: a point's time among the record's own as a standard score, or what a forest
+  /// makes of the record where it does not have the point; and how much the record counts.
+  std::vector<std::pair<Hint, double>> hints() const;
 
  private:
   struct Source {

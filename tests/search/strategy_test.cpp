@@ -198,6 +198,44 @@ TEST_CASE("what is to be first comes first, then the author's favourites, and no
   CHECK(std::set<Value>{all[2].at("A"), all[3].at("A")} == std::set<Value>{Value(19), Value(21)});
 }
 
+TEST_CASE("a space that is tried whole is tried in the order of the author's perf_model") {
+  const auto bound = instance({{"A", numbers(9)}, {"B", numbers(9)}}, {});
+  search::StrategyOptions options;
+  options.perf_model = [](const space::Config& config) {
+    return static_cast<double>(config.at("A").as_int() * config.at("B").as_int());
+  };
+  auto strategy = make(bound.space(), options);
+  CHECK(strategy->name() == "exhaustive");
+  const auto all = proposals(*strategy, 100, 4, [](const space::Config&) { return ok_in(1); });
+  REQUIRE(all.size() == 81);
+  for (size_t i = 0; i + 1 < all.size(); ++i) CHECK(options.perf_model(all[i]) <= options.perf_model(all[i + 1]));
+}
+
+TEST_CASE("a perf_model that is right helps from the first trials on, one that is upside down is seen through") {
+  const auto bound = instance({{"A", numbers(16)}, {"B", numbers(16)}, {"C", numbers(16)}}, {});
+  const auto best_after = [&](size_t trials, double sign) {
+    double sum = 0;
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      search::StrategyOptions options{.seed = seed, .trials = 100};
+      if (sign != 0)
+        options.perf_model = [sign](const space::Config& config) {
+          return sign * made_up_time(config) + static_cast<double>(config.at("C").as_int() % 3);
+        };
+      auto strategy = make(bound.space(), options);
+      double best = 1e9;
+      proposals(*strategy, trials, 1, [&](const space::Config& config) {
+        best = std::min(best, made_up_time(config));
+        return ok_in(made_up_time(config));
+      });
+      sum += best / 5;
+    }
+    return sum;
+  };
+  CHECK(best_after(12, 1) < 11.5);
+  CHECK(best_after(12, 0) > 12.5);
+  CHECK(best_after(100, -1) < 12);
+}
+
 TEST_CASE("records of elsewhere give the first candidates, at most 8 of a small budget") {
   const auto bound = instance({{"A", numbers(16)}, {"B", numbers(16)}}, {});
   search::Record record;
