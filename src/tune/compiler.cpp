@@ -247,6 +247,14 @@ struct Compiler::Stream::State {
   std::vector<uint64_t> requests;
   bool woken = false;
   std::atomic<bool> abandoned{false};
+
+  std::optional<Compiled> take() {  // with mutex
+    if (finished.empty()) return std::nullopt;
+    Compiled compiled = std::move(finished.front());
+    finished.pop_front();
+    --pending;
+    return compiled;
+  }
 };
 
 Compiler::Stream::Stream(Compiler& compiler, bool many_alike)
@@ -303,11 +311,12 @@ std::optional<Compiled> Compiler::Stream::next(Clock::time_point deadline) {
   const bool in_time =
       state_->ready.wait_until(lock, deadline, [&] { return !state_->finished.empty() || state_->woken; });
   state_->woken = false;
-  if (!in_time || state_->finished.empty()) return std::nullopt;
-  Compiled compiled = std::move(state_->finished.front());
-  state_->finished.pop_front();
-  --state_->pending;
-  return compiled;
+  return in_time ? state_->take() : std::nullopt;
+}
+
+std::optional<Compiled> Compiler::Stream::take() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->take();
 }
 
 }  // namespace jitune::tune

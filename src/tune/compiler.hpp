@@ -79,6 +79,8 @@ class Compiler {
     size_t pending() const;
     /// The next finished one; nothing when none is pending, the deadline passed or wake() was called.
     std::optional<Compiled> next(Clock::time_point deadline);
+    /// One that is finished already, if any. Never waits.
+    std::optional<Compiled> take();
     /// Ends a next() that waits, or the next one that would. From any thread.
     void wake();
 

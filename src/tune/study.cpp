@@ -60,6 +60,7 @@ bool Study::fail(std::string outcome, std::string note) {
   outcome_.wall_ms = elapsed_ms();
   outcome_.measure_ms = lanes_.busy_ms();
   if (study_ != 0) {
+    write_rows();
     (void)services_.store().end_study(study_, lease_, {outcome_.outcome, outcome_.note}, std::nullopt);
     lease_ = {};
   }
@@ -223,6 +224,7 @@ bool Study::measure_default() {
   if (standard) {
     handle(lanes_[0], std::move(*standard));
     lanes_.finish(0);
+    write_rows();
   }
   if (!runnable && default_config_)
     services_.log().warning("default_fails", instance_.model().name(),

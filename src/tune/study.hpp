@@ -122,6 +122,7 @@ class Study {
   void note_reply(Lane& lane, Flight& flight);
   void note_good(Lane& lane, Flight& flight, const measure::Summary& summary, double us);
   void add_row(store::TrialRow row, double scale = 1);
+  void write_rows();
   void report();
   std::chrono::milliseconds run_limit() const;
   static void follow_drift(Lane& lane, Flight& flight);
@@ -158,6 +159,7 @@ class Study {
   search::BudgetMeter meter_{{}};
   uint64_t asked_ = 0;
   std::map<std::string, store::TrialRow> history_;  // by config; trials of earlier studies of this key
+  std::vector<store::TrialRow> unwritten_;
   std::vector<Good> good_;
   std::optional<size_t> default_good_;  // index in good_
   // A reference that the definition names (references.cpp).

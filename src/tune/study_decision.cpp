@@ -197,6 +197,7 @@ std::string Study::stored_note() const {
 
 void Study::publish() {
   report_disagreement();
+  write_rows();
   outcome_.costs.compile_ms = outcome_.compile_ms;
   for (size_t i = 0; i < lanes_.size(); ++i)
     outcome_.costs.drift = std::max(outcome_.costs.drift, lanes_[i].drift.worst());

@@ -258,6 +258,7 @@ void Study::run_on(Lane& lane, Compiled compiled) {
   if (refused(compiled)) return;
   start_trial(lane, {std::move(compiled)});
   lanes_.finish(lane.number);
+  write_rows();
 }
 
 /// Waits for what is in flight; `everything`: and has measured what is queued.
@@ -270,26 +271,35 @@ void Study::drain(bool everything) {
       queue_.pop_front();
       if (!refused(next.compiled)) start_trial(*lane, std::move(next));
     } else {
+      write_rows();
       lanes_.wait(kLookAround);
       lanes_.collect();
     }
   }
+  write_rows();
 }
 
-/// One step of exploring: something is measured, or has been. False: there is nothing left to do.
+/// One step of exploring: something is measured, or has been. False: there is nothing left to do. A GPU that is free
+/// gets its next config before anything else is done: writing rows and asking the search go on while it measures.
 bool Study::step() {
   Lane* lane = free_lane();
-  if (lane == nullptr) {
-    lanes_.wait(kLookAround);
-    return true;
-  }
-  if (!queue_.empty()) {
+  if (lane != nullptr && !queue_.empty()) {
     Item next = std::move(queue_.front());
     queue_.pop_front();
     start_trial(*lane, std::move(next));
     return true;
   }
+  if (lane != nullptr)
+    if (auto compiled = rest_->take()) {
+      handle(*lane, std::move(*compiled));
+      return true;
+    }
+  write_rows();
   refill();
+  if (lane == nullptr) {
+    lanes_.wait(kLookAround);
+    return true;
+  }
   if (auto compiled = rest_->next(std::min(explore_until_, Clock::now() + kLookAround))) {
     handle(*lane, std::move(*compiled));
     return true;

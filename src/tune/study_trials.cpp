@@ -157,6 +157,7 @@ void Study::note_good(Lane& lane, Flight& flight, const measure::Summary& summar
   if (!yardstick_) found_yardstick(lane, good_.back(), flight.reply, is_default);
 }
 
+/// Counts a trial and tells the search; write_rows() stores it when no GPU waits for its next config.
 void Study::add_row(store::TrialRow row, double scale) {
   ++outcome_.trials;
   if (row.status == "ok")
@@ -167,11 +168,17 @@ void Study::add_row(store::TrialRow row, double scale) {
     ++outcome_.failed;
   row.study = study_;
   tell_search(row, scale);
-  if (auto added = services_.store().add_trial(study_, lease_, row); !added)
-    services_.log().warning("store_write", instance_.model().name(), "a trial could not be stored: " + added.error(),
-                            request_.key.sha256);
-  if (request_.on_trial) request_.on_trial(row);
-  report();
+  unwritten_.push_back(std::move(row));
+}
+
+void Study::write_rows() {
+  for (const auto& row : std::exchange(unwritten_, {})) {
+    if (auto added = services_.store().add_trial(study_, lease_, row); !added)
+      services_.log().warning("store_write", instance_.model().name(), "a trial could not be stored: " + added.error(),
+                              request_.key.sha256);
+    if (request_.on_trial) request_.on_trial(row);
+    report();
+  }
 }
 
 void Study::report() {

@@ -108,14 +108,15 @@ TEST_CASE("a study that was cancelled goes on where it stopped") {
     request.cancelled = [&] { return done >= 4; };
   });
   REQUIRE(first.outcome == "cancelled");
-  CHECK(first.trials == 4);
+  CHECK(first.trials >= 4);
+  CHECK(first.trials <= 5);  // the one that is being measured while the fourth is told
   bench.reopen();
   const auto second = bench.tune(Bench::scale(), [](tune::Request& request) { request.resume = true; });
   REQUIRE_MESSAGE(second.outcome == "won", second.note);
   CHECK(second.winner->config == R"({"BLOCK":128,"ITEMS":4})");
   const auto rows = trials(bench, bench.request(Bench::scale()).key.sha256);
   CHECK(rows.size() == 9);
-  CHECK(second.trials <= 7);  // five new ones, the default config, at most one old finalist
+  CHECK(second.trials <= 11 - first.trials);  // the new ones, the default config, at most one old finalist
 }
 
 TEST_CASE("the budget ends a study; what was verified until then is the answer") {
