@@ -190,7 +190,7 @@ TEST_CASE("every fault of a kernel gets its status; the next config, and the hos
   report("adds to a zeroed output", summed, zeroing.trial(candidate(bench, "accumulate<2>", sums)));
 }
 
-TEST_CASE("a short kernel is timed by a graph, and its SM clock is read") {
+TEST_CASE("a short kernel is timed by a graph, and its SM clock is read" * doctest::test_suite("times")) {
   const Bench bench = test::bench();
   if (!bench) return;
   const std::vector<space::ArgSpec> args{buffer(ArgKind::out, "y", 1 << 14), buffer(ArgKind::in, "x", 1 << 14),

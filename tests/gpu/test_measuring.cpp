@@ -240,7 +240,7 @@ TEST_CASE("inout is restored, unwritten elements are not compared, warm L2 is wa
   CHECK(summarise(warm.samples_us).median_us < summarise(cold.samples_us).median_us);
 }
 
-TEST_CASE("a trial costs little beside its kernel runs") {
+TEST_CASE("a trial costs little beside its kernel runs" * doctest::test_suite("times")) {
   const Bench bench = test::bench();
   if (!bench) return;
   constexpr int kLarge = 16 << 20;  // an output of 64 MiB, compared each time
