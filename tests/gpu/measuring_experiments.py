@@ -164,7 +164,7 @@ def together(binaries, directory):
 
 def devices(binaries, directory, rounds):
     """One space on one GPU and on two of its class, all cubins there already; medians of a few studies each."""
-    problem = "T=half,rows=32768,cols=4096"
+    problem = "T=half,rows=131072,cols=4096"
     database = os.path.join(directory, "devices.db")
     tune(binaries, database, WIDE, problem, "--strategy", "exhaustive")  # fills the cache of cubins
     runs = {"0": [], "0,1": []}
