@@ -7,10 +7,13 @@
 #include <csignal>
 #include <utility>
 
+#include "gpu/idle.hpp"
+#include "key/device_class.hpp"
 #include "runtime/capture.hpp"
 #include "runtime/kernel_state.hpp"
 #include "runtime/tuner_state.hpp"
 #include "tune/compiler.hpp"
+#include "tune/device_lock.hpp"
 
 namespace jitune::runtime {
 namespace {
@@ -133,30 +136,64 @@ tune::Rationing Background::rationing(const BackgroundJob& job, tune::Services& 
   return rationing;
 }
 
+/// The job's kernel on a GPU of the same class where nothing runs, so that the application's own is left alone; nothing
+/// where there is none. What is measured there stays rationed: whoever begins to use it meets little of it.
+std::optional<space::Instance> Background::idle_twin(const BackgroundJob& job) {
+  const auto& own = job.instance->device();
+  const auto devices = job.confirms ? Result<std::vector<space::DeviceInfo>>(Failure{""}) : gpu::devices();
+  if (!devices || devices->size() < 2) return std::nullopt;
+  const auto kernel = job.kernel.lock();
+  if (kernel == nullptr) return std::nullopt;
+  for (const auto& device : *devices) {
+    if (device.uuid == own.uuid || !key::class_differences(own, device).empty() ||
+        tune::is_device_locked(device.uuid) || !gpu::is_idle(device.uuid))
+      continue;
+    if (auto twin = space::Instance::bind(kernel->shared_model(), job.instance->problem(), device))
+      return std::move(*twin);
+  }
+  return std::nullopt;
+}
+
+tune::Outcome Background::study(const BackgroundJob& job, tune::Services& services, const space::Instance& instance) {
+  tune::Request request;
+  request.instance = &instance;
+  request.key = job.key;
+  request.budget = tuner_.settings().options.background_budget;
+  request.resume = job.confirms || job.resumes;
+  request.data = job.data.sources();
+  request.scalars = job.data.scalars();
+  request.cancelled = [&] { return !tuner_.may_tune() || (job.confirms && tuner_.launches.sum() != launches_seen_); };
+  request.rationing = rationing(job, services);
+  auto outcome = tune::tune(services, request);
+  tuner_.trials.fetch_add(outcome.trials, std::memory_order_relaxed);
+  tuner_.compilations.fetch_add(outcome.compilations, std::memory_order_relaxed);
+  return outcome;
+}
+
 void Background::tune(BackgroundJob job) {
   const auto services = tuner_.services();
   if (services == nullptr || !tuner_.may_tune()) return;
   const std::string name = job.instance->model().name();
-  if (auto exported = job.data.export_snapshot(true); !exported) {
+  const auto twin = idle_twin(job);
+  // Memory of one GPU can't be mapped by IPC into a context on another.
+  if (auto exported = job.data.export_snapshot(!twin); !exported) {
     tuner_.log().warning("snapshot_failed", name, exported.error() + "; fills are used", job.key.sha256);
     job.data = {};
   }
   const long long launches = tuner_.launches.sum();
-  tune::Request request;
-  request.instance = job.instance.get();
-  request.key = job.key;
-  request.budget = tuner_.settings().options.background_budget;
-  request.resume = job.confirms;
-  request.data = job.data.sources();
-  request.scalars = job.data.scalars();
-  request.cancelled = [&] { return !tuner_.may_tune() || (job.confirms && tuner_.launches.sum() != launches_seen_); };
-  request.rationing = rationing(job, *services);
-  const auto outcome = tune::tune(*services, request);
-  tuner_.trials.fetch_add(outcome.trials, std::memory_order_relaxed);
-  tuner_.compilations.fetch_add(outcome.compilations, std::memory_order_relaxed);
+  auto outcome = study(job, *services, twin ? *twin : *job.instance);
+  bool elsewhere = twin.has_value();
+  if (elsewhere && (outcome.outcome == "error" || outcome.outcome == "out_of_memory")) {
+    tuner_.log().info("idle_gpu_unusable", name, twin->device().uuid + ": " + outcome.note);
+    elsewhere = false;
+    outcome = study(job, *services, *job.instance);
+  }
+  const char* how = job.confirms ? "quiet rematch: "
+                    : elsewhere  ? "in the background, on an idle GPU: "
+                                 : "in the background: ";
   tuner_.log().info("tuned", name,
-                    std::string(job.confirms ? "quiet rematch: " : "in the background: ") + outcome.outcome + ": " +
-                        std::to_string(outcome.trials) + " trials" + (outcome.note.empty() ? "" : "; " + outcome.note));
+                    how + outcome.outcome + ": " + std::to_string(outcome.trials) + " trials" +
+                        (outcome.note.empty() ? "" : "; " + outcome.note));
   if (!tuner_.may_tune()) {
     tuner_.end_tuning(job.key.sha256);
     return;
@@ -169,8 +206,9 @@ void Background::tune(BackgroundJob job) {
     queue(unconfirmed_, std::move(job));
     return;
   }
-  const bool disturbed = !job.confirms && tuner_.launches.sum() != launches && outcome.outcome != "answered";
-  swap_in(job, outcome, disturbed);
+  const bool disturbed =
+      !job.confirms && !elsewhere && tuner_.launches.sum() != launches && outcome.outcome != "answered";
+  swap_in(job, outcome, disturbed, elsewhere);
   if (!job.confirms) tuner_.end_tuning(job.key.sha256);
   if (outcome.winner && disturbed) {
     // A large snapshot is not kept in GPU memory until the application is quiet; its data are not those of the rematch.
@@ -181,12 +219,13 @@ void Background::tune(BackgroundJob job) {
 }
 
 /// Puts the plan with the winner, or the reason for none, in the old one's place.
-void Background::swap_in(const BackgroundJob& job, const tune::Outcome& outcome, bool disturbed) {
+void Background::swap_in(const BackgroundJob& job, const tune::Outcome& outcome, bool disturbed, bool elsewhere) {
   const auto kernel = job.kernel.lock();
   if (kernel == nullptr) return;
   std::string found = outcome.outcome == "answered" ? "tuned elsewhere"
                       : job.confirms                ? "tuned in the background, confirmed by a quiet rematch"
                       : disturbed                   ? "tuned in the background; provisional until a quiet rematch"
+                      : elsewhere                   ? "tuned in the background, on an idle GPU"
                                                     : "tuned in the background";
   const std::string why_default =
       "background tuning ended in " + outcome.outcome + (outcome.note.empty() ? "" : ": " + outcome.note);

@@ -29,6 +29,7 @@ struct BackgroundJob {
   key::TuningKey key;
   CallerData data;        ///< a snapshot; empty: fills
   bool confirms = false;  ///< the quiet rematch of what was measured beside the application
+  bool resumes = false;   ///< a winner is stored, but its study was cut short: it goes on
   int held = 0;           ///< how often another process was found tuning it
 };
 
@@ -47,8 +48,10 @@ class Background {
   void run();
   std::optional<BackgroundJob> next(std::unique_lock<std::mutex>& lock);
   void tune(BackgroundJob job);
+  tune::Outcome study(const BackgroundJob& job, tune::Services& services, const space::Instance& instance);
+  std::optional<space::Instance> idle_twin(const BackgroundJob& job);
   tune::Rationing rationing(const BackgroundJob& job, tune::Services& services);
-  void swap_in(const BackgroundJob& job, const tune::Outcome& outcome, bool disturbed);
+  void swap_in(const BackgroundJob& job, const tune::Outcome& outcome, bool disturbed, bool elsewhere);
   void pause(double busy_ms);
   void queue(std::deque<BackgroundJob>& jobs, BackgroundJob job);
   bool wait(std::chrono::milliseconds time);  // false: it is to stop

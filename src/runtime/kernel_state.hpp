@@ -25,6 +25,7 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   KernelState(std::shared_ptr<TunerState> tuner, KernelDefinition definition);
 
   const space::Model& model() const { return *model_; }
+  const std::shared_ptr<const space::Model>& shared_model() const { return model_; }
 
   // Problems: names and words to numbers and back.
   Problem make_problem(std::initializer_list<std::pair<const char*, Value>> values);

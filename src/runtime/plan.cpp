@@ -77,6 +77,13 @@ long long Plan::take_misses() {
 }
 
 Plan::Launched Plan::scratch_for(CUstream stream, bool may_allocate, const std::vector<CUdeviceptr>*& buffers) {
+  {
+    const std::shared_lock lock(mutex_);
+    if (const auto known = scratch_.find(stream); known != scratch_.end()) {
+      buffers = &known->second;  // stable: unordered_map never moves its elements, and none is ever removed
+      return {};
+    }
+  }
   const std::lock_guard lock(mutex_);
   auto known = scratch_.find(stream);
   if (known == scratch_.end()) {
@@ -94,13 +101,20 @@ Plan::Launched Plan::scratch_for(CUstream stream, bool may_allocate, const std::
     }
     known = scratch_.emplace(stream, std::move(made)).first;
   }
-  buffers = &known->second;  // stable: unordered_map never moves its elements, and none is ever removed
+  buffers = &known->second;
   return {};
 }
 
 bool Plan::encode(size_t index, CUdeviceptr base, CUtensorMap& map, Launched& launched) {
-  const std::lock_guard lock(mutex_);
   Encoded& cached = encoded_[index];
+  {
+    const std::shared_lock lock(mutex_);
+    if (cached.base == base) {
+      map = cached.map;
+      return true;
+    }
+  }
+  const std::lock_guard lock(mutex_);
   if (cached.base != base) {
     CUtensorMap fresh;
     const auto trouble = gpu::encode_tensor_map(*driver_, maps_[index].arg, maps_[index].element, base, fresh);
@@ -165,7 +179,7 @@ Plan::Launched Plan::reserve(CUstream stream) {
 }
 
 std::vector<CUstream> Plan::streams() const {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   std::vector<CUstream> streams;
   for (const auto& [stream, buffers] : scratch_) streams.push_back(stream);
   return streams;

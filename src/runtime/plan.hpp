@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -168,7 +168,7 @@ class Plan {
   std::vector<Zeroed> zeroed_;
   std::vector<TensorMap> maps_;
   std::vector<size_t> scratch_bytes_;
-  mutable std::mutex mutex_;                                        // of the two below
+  mutable std::shared_mutex mutex_;                                 // of the two below; launches only read them
   std::vector<Encoded> encoded_;                                    // the latest encoding of each map
   std::unordered_map<CUstream, std::vector<CUdeviceptr>> scratch_;  // kept for good: launches may be under way
 };

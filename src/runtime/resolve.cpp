@@ -56,7 +56,7 @@ std::unique_ptr<Plan> Resolver::resolve(const PlanKey& key, const UseMeanwhile& 
     if (wanted && may_tune) {
       if (auto tuned = tune(key, use_meanwhile)) answer = std::move(tuned);
     }
-    if (track_ == Track::background && !answer && may_tune) tune_behind();
+    if (track_ == Track::background && may_tune && (!answer || was_cut_short(*answer))) tune_behind(answer.has_value());
   }
   return choose(key, std::move(answer));
 }
@@ -73,6 +73,13 @@ Resolver::Answer Resolver::given_answer(const space::Config& given) {
     kernel_.raise(ErrorCode::no_runnable_config, "the config given by hand, " + answer.choice.config +
                                                      ", is not possible for this problem: " + *wrong);
   return answer;
+}
+
+/// Whether a winner of this very key was the best that a budget allowed to find: its study goes on behind the launches.
+bool Resolver::was_cut_short(const Answer& answer) {
+  if (answer.choice.rule != "winner") return false;
+  const auto keys = services_->store().find_keys(key_->sha256);
+  return keys && keys->size() == 1 && keys->front().last_outcome == "budget";
 }
 
 std::unique_ptr<Plan> Resolver::choose(const PlanKey& key, std::optional<Answer> answer) {

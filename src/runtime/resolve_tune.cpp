@@ -48,10 +48,10 @@ CUcontext Resolver::context_for_measuring() const {
 }
 
 /// Takes what the background track needs, the caller's data as they are now above all.
-void Resolver::tune_behind() {
+void Resolver::tune_behind(bool resumes) {
   if (!tuner_.begin_tuning(key_->sha256)) {
     // Its result replaces this plan too, unless it ends just now: look again after a while.
-    tuned_elsewhere_ = true;
+    tuned_elsewhere_ = !resumes;
     why_default_ = "it is being tuned in the background";
     return;
   }
@@ -61,6 +61,7 @@ void Resolver::tune_behind() {
   driver_.cuCtxGetCurrent(&job.context);
   job.instance = std::make_shared<const space::Instance>(*instance_);
   job.key = *key_;
+  job.resumes = resumes;
   why_default_ = "it is being tuned in the background";
   if (arguments_.empty() && !ScopedInputs::any()) return;
   auto config = instance_->default_config();

@@ -63,7 +63,8 @@ class Resolver {
   std::unique_ptr<Plan> nearest(const PlanKey& key);
   void stand_by(const PlanKey& key, const UseMeanwhile& use_meanwhile);
   std::optional<Answer> tune(const PlanKey& key, const UseMeanwhile& use_meanwhile);
-  void tune_behind();
+  bool was_cut_short(const Answer& answer);
+  void tune_behind(bool resumes);
   std::unique_ptr<Plan> choose(const PlanKey& key, std::optional<Answer> answer);
   CUcontext context_for_measuring() const;
   std::optional<Answer> tuned_answer(const tune::Outcome& outcome);

@@ -1,3 +1,6 @@
+#include <dlfcn.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -236,4 +239,58 @@ TEST_CASE("stop() ends a background study within a second and keeps its trials; 
   kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
   CHECK(kernel.choice(kernel.problem({{"n", kCount}})).config == R"({"BLOCK":128})");
   CHECK(trials + tuner.statistics().trials <= 4);
+}
+
+TEST_CASE("an idle GPU of the same class is measured on first; one that is in use is left alone") {
+  if (!test::have_nvrtc()) return;
+  // The stand-in for NVML: what asks for it by name finds it loaded.
+  REQUIRE(::dlopen(JITUNE_BINARY_DIR "/tests/fake_cuda/libnvidia-ml.so.1", RTLD_NOW) != nullptr);
+  char tail[16];
+  std::snprintf(tail, sizeof tail, "%012x", static_cast<unsigned>(::getpid()));
+  const std::string other = std::string("GPU-fa4e0000-0000-4000-8004-") + tail;
+  const std::string spec = std::string(R"({"devices": [{"uuid": "GPU-fa4e0000-0000-4000-8003-)") + tail +
+                           R"("}, {"uuid": ")" + other + R"("}], )" + std::string(kSpec).substr(1);
+  for (const bool busy : {false, true}) {
+    const test::ScopedEnv used("JITUNE_FAKE_BUSY", busy ? other.c_str() : "");
+    FakeGpu gpu(spec);
+    float* x = gpu.buffer(kCount, 0);
+    auto options = quiet_options(Track::background, "off");
+    options.background_share = 0.5;
+    Tuner tuner(options);
+    Increment kernel(tuner, increment());
+    const auto problem = kernel.problem({{"n", kCount}});
+    const int launches = launch_until_swapped(kernel, problem, x);
+    CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
+    const std::string why = kernel.choice(problem).why;
+    CHECK_MESSAGE(has(why, busy ? "provisional" : "tuned in the background, on an idle GPU"), why);
+    CHECK(gpu.read(x, kCount) == std::vector<float>(kCount, static_cast<float>(launches)));
+  }
+}
+
+TEST_CASE("a study that its budget cut short serves, and goes on in the background") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSlow);
+  float* x = gpu.buffer(kCount, 0);
+  {
+    Tuner tuner(quiet_options(Track::lookup, dir / "a.db"));
+    Increment kernel(tuner, increment());
+    StudyOptions options;
+    options.budget = std::chrono::milliseconds(1);
+    const auto study = tuner.tune(kernel, kernel.problem({{"n", kCount}}), options);
+    REQUIRE_MESSAGE(study.outcome == "budget", study.outcome);
+    REQUIRE(study.winner == R"({"BLOCK":64})");
+  }
+  auto options = quiet_options(Track::background, dir / "a.db");
+  options.background_share = 1;
+  Tuner tuner(options);
+  Increment kernel(tuner, increment());
+  const auto problem = kernel.problem({{"n", kCount}});
+  kernel.launch(nullptr, problem, x, kCount);
+  CHECK(kernel.choice(problem).rule == "winner");
+  CHECK(tuner.statistics().hits == 1);
+  const auto start = std::chrono::steady_clock::now();
+  while (kernel.choice(problem).config != R"({"BLOCK":128})" && seconds_since(start) < 60)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
 }
