@@ -30,7 +30,8 @@ Management load() {
   Management made;
   auto library = DynamicLibrary::open("libnvidia-ml.so.1");
   if (!library) return made;
-  made.ok = find(*library, "nvmlInit_v2", made.init) && find(*library, "nvmlDeviceGetHandleByUUID", made.device_by_uuid) &&
+  made.ok = find(*library, "nvmlInit_v2", made.init) &&
+            find(*library, "nvmlDeviceGetHandleByUUID", made.device_by_uuid) &&
             find(*library, "nvmlDeviceGetUtilizationRates", made.utilization) &&
             find(*library, "nvmlDeviceGetComputeRunningProcesses_v3", made.processes) && made.init() == kSuccess;
   library->keep();

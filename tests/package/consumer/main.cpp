@@ -2,6 +2,10 @@
 #include <cstdio>
 #include <jitune/jitune.hpp>
 
+#ifdef WITH_NVCC
+int run_beside(jitune::Tuner& tuner);  // beside.cu
+#endif
+
 namespace {
 
 jitune::KernelDefinition scale() {
@@ -42,5 +46,8 @@ int main() {
   if (!throws(jitune::ErrorCode::bad_definition, [&] { Wrong{tuner, scale()}; })) return 3;
   if (!throws(jitune::ErrorCode::bad_definition, [&] { (void)jitune::load("no/such/file.toml"); })) return 4;
   if (tuner.statistics().launches != 0 || tuner.statistics().workers_started != 0) return 5;
+#ifdef WITH_NVCC
+  if (run_beside(tuner) != 0) return 6;
+#endif
   std::puts("consumer: jitune works from outside");
 }
