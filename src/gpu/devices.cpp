@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "gpu/driver.hpp"
+#include "gpu/clock_memo.hpp"
 
 namespace jitune::gpu {
 namespace {
@@ -40,6 +40,10 @@ Result<int> device_count(const Driver& driver) {
 }  // namespace
 
 Result<space::DeviceInfo> device_info(const Driver& driver, CUdevice device) {
+  return device_info(driver, device, nullptr);
+}
+
+Result<space::DeviceInfo> device_info(const Driver& driver, CUdevice device, ClockMemo* memo) {
   space::DeviceInfo info;
   CUresult result = CUDA_SUCCESS;
   const auto attribute = [&](CUdevice_attribute which) {
@@ -59,21 +63,29 @@ Result<space::DeviceInfo> device_info(const Driver& driver, CUdevice device) {
   info.max_threads_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
   info.max_blocks_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR);
   info.warp_size = attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-  info.max_clock_mhz = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000;
-  info.max_memory_clock_mhz = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1000;
   info.cooperative = attribute(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0;
   if (auto done = driver.check("cuDeviceGetAttribute", result); !done) return done.failure();
 
-  std::array<char, 256> name{};
   CUuuid uuid{};
+  if (auto done = driver.check("cuDeviceGetUuid", driver.cuDeviceGetUuid(&uuid, device)); !done) return done.failure();
+  info.uuid = uuid_text(uuid);
+  Clocks clocks;
+  if (memo == nullptr || !memo->recall(info.uuid, driver.version, clocks)) {
+    clocks = {attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000,
+              attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1000};
+    if (auto done = driver.check("cuDeviceGetAttribute", result); !done) return done.failure();
+    if (memo != nullptr) memo->remember(info.uuid, driver.version, clocks);
+  }
+  info.max_clock_mhz = clocks.mhz;
+  info.max_memory_clock_mhz = clocks.memory_mhz;
+
+  std::array<char, 256> name{};
   size_t memory_bytes = 0;
   result = driver.cuDeviceGetName(name.data(), static_cast<int>(name.size() - 1), device);
   if (auto done = driver.check("cuDeviceGetName", result); !done) return done.failure();
-  if (auto done = driver.check("cuDeviceGetUuid", driver.cuDeviceGetUuid(&uuid, device)); !done) return done.failure();
   result = driver.cuDeviceTotalMem(&memory_bytes, device);
   if (auto done = driver.check("cuDeviceTotalMem", result); !done) return done.failure();
   info.name = name.data();
-  info.uuid = uuid_text(uuid);
   info.memory_bytes = static_cast<int64_t>(memory_bytes);
   info.driver = std::to_string(driver.version / 1000) + "." + std::to_string(driver.version % 1000 / 10);
   return info;

@@ -40,7 +40,7 @@ class StripedCounter {
 
  private:
   static_assert(kStripes > 1 && kStripes <= detail::kThreadSlots);
-  struct alignas(64) Stripe {
+  struct alignas(128) Stripe {  // two lines: processors fetch the neighbour of a line along with it
     std::atomic<long long> value{0};
   };
   std::array<Stripe, kStripes> stripes_;

@@ -3,12 +3,14 @@
 #include <pthread.h>
 
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "exchange/files.hpp"
 #include "gpu/driver.hpp"
 #include "jitune/error.hpp"
 #include "runtime/kernel_state.hpp"
+#include "tune/clock_memo.hpp"
 #include "tune/compiler.hpp"
 
 namespace jitune::runtime {
@@ -146,7 +148,10 @@ Result<space::DeviceInfo> TunerState::device_of(CUdevice device) {
   }
   auto driver = gpu::driver();
   if (!driver) return driver.failure();
-  auto info = gpu::device_info(**driver, device);
+  std::optional<tune::StoreClockMemo> memo;
+  const auto services = this->services();
+  if (services != nullptr) memo.emplace(services->store());
+  auto info = gpu::device_info(**driver, device, memo ? &*memo : nullptr);
   if (!info) return info;
   const std::lock_guard lock(mutex_);
   return devices_.emplace(device, std::move(*info)).first->second;

@@ -27,6 +27,7 @@
 #include "jitune/jitune.hpp"
 #include "runtime/environment.hpp"
 #include "store/store.hpp"
+#include "tune/clock_memo.hpp"
 #include "tune/services.hpp"
 
 namespace {
@@ -201,7 +202,8 @@ int measure_parts(const std::string& which, const std::string& database) {
   part();
   auto model = space::Model::make(which == "cub" ? with_cub() : plain());
   part();
-  auto device = gpu::device_info(*driver, 0);
+  tune::StoreClockMemo clocks((*services)->store());
+  auto device = gpu::device_info(*driver, 0, &clocks);
   part();
   auto instance = space::Instance::bind(model, {{"n", Value(kCount)}}, *device);
   part();

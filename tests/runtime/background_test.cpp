@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "gpu/clock_memo.hpp"
 #include "runtime/fixture.hpp"
 #include "store/store.hpp"
 
@@ -293,4 +294,29 @@ TEST_CASE("a study that its budget cut short serves, and goes on in the backgrou
   while (kernel.choice(problem).config != R"({"BLOCK":128})" && seconds_since(start) < 60)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
+}
+
+TEST_CASE("a GPU's clocks come from the memo where it knows them, all other facts from the driver") {
+  FakeGpu gpu(kSpec);
+  struct Memo : gpu::ClockMemo {
+    bool recall(const std::string&, int, gpu::Clocks& clocks) override {
+      clocks = kept;
+      return kept.mhz > 0;
+    }
+    void remember(const std::string&, int, const gpu::Clocks& clocks) override { kept = clocks; }
+    gpu::Clocks kept;
+  } memo;
+  const auto asked = gpu::device_info(gpu.driver(), 0);
+  const auto first = gpu::device_info(gpu.driver(), 0, &memo);
+  REQUIRE(asked.ok());
+  REQUIRE(first.ok());
+  CHECK(first->max_clock_mhz == asked->max_clock_mhz);
+  CHECK(memo.kept.mhz == asked->max_clock_mhz);
+  memo.kept = {7, 8};
+  const auto second = gpu::device_info(gpu.driver(), 0, &memo);
+  REQUIRE(second.ok());
+  CHECK(second->max_clock_mhz == 7);
+  CHECK(second->max_memory_clock_mhz == 8);
+  CHECK(second->uuid == asked->uuid);
+  CHECK(second->memory_bytes == asked->memory_bytes);
 }

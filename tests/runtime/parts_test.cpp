@@ -10,6 +10,7 @@
 #include "runtime/plan_table.hpp"
 #include "runtime/signature.hpp"
 #include "support/support.hpp"
+#include "tune/clock_memo.hpp"
 
 using namespace jitune;
 using test::ScopedEnv;
@@ -261,4 +262,19 @@ TEST_CASE("classes of strides and alignments") {
   CHECK(alignment_class({at(0x1000)}, 128) == 128);
   CHECK(alignment_class(6) == 2);
   CHECK(alignment_class(0, 32) == 32);
+}
+
+TEST_CASE("clocks are remembered for a GPU under a driver") {
+  auto store = store::Store::open({.path = "off"});
+  REQUIRE(store.ok());
+  tune::StoreClockMemo memo(**store);
+  gpu::Clocks clocks;
+  CHECK_FALSE(memo.recall("GPU-1", 13000, clocks));
+  memo.remember("GPU-1", 13000, {1980, 3201});
+  memo.remember("GPU-2", 13000, {0, 0});  // the driver did not tell
+  REQUIRE(memo.recall("GPU-1", 13000, clocks));
+  CHECK(clocks.mhz == 1980);
+  CHECK(clocks.memory_mhz == 3201);
+  CHECK_FALSE(memo.recall("GPU-1", 13010, clocks));
+  CHECK_FALSE(memo.recall("GPU-2", 13000, clocks));
 }
