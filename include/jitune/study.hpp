@@ -36,6 +36,10 @@ struct StudyOptions {
   /// Called after each trial, on the thread that called tune. It must not throw.
   std::function<void(const Trial&)> on_trial = {};
   Stream stream = nullptr;  ///< waited for before inputs are read, where ScopedInputs give any
+  /// UUIDs (`GPU-...`) of more GPUs of this machine, over which the trials are spread; `all` is every one of the class
+  /// of the context's own that this process sees. One named here that is not there, or is of another class, throws
+  /// Error{bad_options}; one that is in use is left out with a warning. Not with Isolation::in_process.
+  std::vector<std::string> more_gpus = {};
 };
 
 /// What a study found. Without ScopedInputs of the calling thread its data are the definition's fills.
@@ -51,6 +55,7 @@ struct JITUNE_API Study {
   std::vector<Trial> trials;  ///< of this call, in order
   int compilations = 0;       ///< that really went to NVRTC
   double wall_ms = 0, compile_ms = 0, measure_ms = 0;
+  int gpus = 0;  ///< that took trials
 
   /// Writes it as JSON; the file appears whole or not at all. Throws Error{bad_options} naming the file.
   void save(const std::string& path) const;

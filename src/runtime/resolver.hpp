@@ -53,6 +53,7 @@ class Resolver {
   };
   void bind();
   Answer given_answer(const space::Config& given);
+  std::vector<space::DeviceInfo> more_devices(const std::vector<std::string>& names) const;
   void capture_launch();
   std::optional<Answer> look_up();
   std::optional<Answer> look_up_compatible();

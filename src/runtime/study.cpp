@@ -8,6 +8,7 @@
 #include "base/files.hpp"
 #include "base/json.hpp"
 #include "jitune/scoped_inputs.hpp"
+#include "key/device_class.hpp"
 #include "runtime/caller_data.hpp"
 #include "runtime/capture.hpp"
 #include "runtime/kernel_state.hpp"
@@ -74,13 +75,21 @@ const gpu::Driver& usable_driver() {
 void Study::save(const std::string& path) const {
   Json tried = Json::array();
   for (const Trial& trial : trials) tried.push_back(to_json(trial));
-  const Json json{{"jitune_study", kFormat},  {"kernel", kernel},
-                  {"problem", problem},       {"key", key},
-                  {"outcome", outcome},       {"note", note},
-                  {"winner", winner},         {"time_us", time_us},
-                  {"default_us", default_us}, {"compilations", compilations},
-                  {"wall_ms", wall_ms},       {"compile_ms", compile_ms},
-                  {"measure_ms", measure_ms}, {"trials", std::move(tried)}};
+  const Json json{{"jitune_study", kFormat},
+                  {"kernel", kernel},
+                  {"problem", problem},
+                  {"key", key},
+                  {"outcome", outcome},
+                  {"note", note},
+                  {"winner", winner},
+                  {"time_us", time_us},
+                  {"default_us", default_us},
+                  {"compilations", compilations},
+                  {"wall_ms", wall_ms},
+                  {"compile_ms", compile_ms},
+                  {"measure_ms", measure_ms},
+                  {"trials", std::move(tried)},
+                  {"gpus", gpus}};
   const auto text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (auto written = write_file_atomically(path, text); !written) throw Error(ErrorCode::bad_options, written.error());
 }
@@ -106,6 +115,7 @@ Study Study::load(const std::string& path) {
     study.wall_ms = json.at("wall_ms").get<double>();
     study.compile_ms = json.at("compile_ms").get<double>();
     study.measure_ms = json.at("measure_ms").get<double>();
+    study.gpus = json.value("gpus", 0);  // not in those of earlier versions
     for (const Json& trial : json.at("trials")) study.trials.push_back(trial_from(trial));
     return study;
   } catch (const Json::exception& error) {
@@ -142,6 +152,35 @@ Study KernelState::study(const Problem& problem, const StudyOptions& options) {
   return study;
 }
 
+/// The GPUs that StudyOptions::more_gpus names.
+std::vector<space::DeviceInfo> Resolver::more_devices(const std::vector<std::string>& names) const {
+  std::vector<space::DeviceInfo> chosen;
+  if (names.empty()) return chosen;
+  const auto refuse = [&](const std::string& why) {
+    kernel_.raise(ErrorCode::bad_options, "StudyOptions::more_gpus: " + why);
+  };
+  if (services_->options().in_process) refuse("measuring in this process goes on in one context");
+  const auto devices = gpu::devices();
+  if (!devices) refuse(devices.error());
+  const auto& own = instance_->device();
+  for (const std::string& name : names) {
+    bool found = name == "all";
+    for (const auto& device : *devices) {
+      const bool is_own = device.uuid == own.uuid;
+      const auto differences = key::class_differences(own, device);
+      if (device.uuid == name && !is_own && !differences.empty())
+        refuse(name + " is not of the class of " + own.uuid + ": " + differences.front());
+      found = found || device.uuid == name;
+      const bool wanted = (name == "all" || device.uuid == name) && !is_own && differences.empty();
+      if (wanted &&
+          std::none_of(chosen.begin(), chosen.end(), [&](const auto& each) { return each.uuid == device.uuid; }))
+        chosen.push_back(device);
+    }
+    if (!found) refuse("this process sees no GPU " + name);
+  }
+  return chosen;
+}
+
 Study Resolver::study(const StudyOptions& options) {
   bind();
   if (options.budget.count() < 0)
@@ -172,6 +211,7 @@ Study Resolver::study(const StudyOptions& options) {
   request.budget = options.budget;
   request.force = options.force;
   request.resume = true;
+  request.more_devices = more_devices(options.more_gpus);
   request.seed = options.seed;
   request.search.strategy = options.strategy;
   request.search.trials = options.trials;
@@ -199,6 +239,7 @@ Study Resolver::study(const StudyOptions& options) {
   tuner_.compilations.fetch_add(outcome.compilations, std::memory_order_relaxed);
   study.outcome = outcome.outcome;
   study.note = outcome.note;
+  study.gpus = outcome.devices;
   if (outcome.winner) {
     study.winner = outcome.winner->config;
     study.time_us = outcome.winner->median_us;

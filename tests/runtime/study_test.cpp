@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <stop_token>
 #include <thread>
@@ -128,4 +131,36 @@ TEST_CASE("configs are compiled side by side without a study; a wrong one says w
   CHECK(some[2].error != "");
   CHECK(tuner.compile(kernel, problem, {}).size() == 3);
   CHECK(tuner.statistics().trials == 0);
+}
+
+TEST_CASE("a study by hand may be spread over more GPUs of the class; others are refused by name") {
+  if (!test::have_nvrtc()) return;
+  char tail[16];
+  std::snprintf(tail, sizeof tail, "%012x", static_cast<unsigned>(::getpid()));
+  const auto uuid = [&](const char* group) { return std::string("GPU-fa4e0000-0000-4000-") + group + "-" + tail; };
+  FakeGpu gpu(R"({"real_time": true, "devices": [{"uuid": ")" + uuid("8005") + R"("}, {"uuid": ")" + uuid("8006") +
+              R"("}, {"uuid": ")" + uuid("8007") + R"(", "sm_count": 100}], "kernels": [{"match": "increment<",
+                  "time_us": 20000, "spread": 0, "noise": 0, "factors": [{"128": 0.5, "256": 0.8}]}]})");
+  Tuner tuner(quiet_options(Track::lookup, "off"));
+  Increment kernel(tuner, increment());
+  const auto problem = kernel.problem({{"n", kCount}});
+  const auto refused = [&](const std::string& name) -> std::string {
+    StudyOptions options;
+    options.more_gpus = {name};
+    try {
+      (void)tuner.tune(kernel, problem, options);
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::bad_options ? error.what() : "another error";
+    }
+    return "nothing";
+  };
+  CHECK(refused("GPU-none").find("sees no GPU GPU-none") != std::string::npos);
+  CHECK(refused(uuid("8007")).find("sm_count") != std::string::npos);
+  StudyOptions options;
+  options.more_gpus = {"all", uuid("8006")};
+  const Study study = tuner.tune(kernel, problem, options);
+  CHECK_MESSAGE(study.outcome == "won", study.note);
+  CHECK(study.winner == R"({"BLOCK":128})");
+  CHECK(study.gpus >= 1);  // the other one joins when its context is there, which may be too late
+  CHECK(study.gpus <= 2);
 }
