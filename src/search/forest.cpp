@@ -152,20 +152,22 @@ void Forest::fit(const FeatureRows& rows, std::span<const float> targets, const 
   for (int i = 0; i < options.trees; ++i) roots_.push_back(grower.tree());
 }
 
-void Forest::predict(const FeatureRows& rows, std::vector<Estimate>& out) const {
+void Forest::predict(const FeatureRows& rows, std::vector<Estimate>& out, std::vector<uint32_t>* leaves) const {
   const size_t count = rows.rows();
   out.assign(count, {});
-  if (roots_.empty()) return;
-  for (const uint32_t root : roots_) {
+  if (leaves != nullptr) leaves->assign(count * roots_.size(), 0);
+  for (size_t tree = 0; tree < roots_.size(); ++tree) {
+    const uint32_t root = roots_[tree];
     for (size_t i = 0; i < count; ++i) {
       const uint8_t* row = rows.row(i);
       const Node* node = &nodes_[root];
       while (!node->leaf) node = &nodes_[node->left + (row[node->feature] > node->cut ? 1 : 0)];
+      if (leaves != nullptr) (*leaves)[i * roots_.size() + tree] = static_cast<uint32_t>(node - nodes_.data());
       out[i].mean += node->value;
       out[i].deviation += node->value * node->value;
     }
   }
-  const auto trees = static_cast<float>(roots_.size());
+  const auto trees = static_cast<float>(std::max<size_t>(1, roots_.size()));
   for (Estimate& estimate : out) {
     estimate.mean /= trees;
     estimate.deviation = std::sqrt(std::max(0.0F, estimate.deviation / trees - estimate.mean * estimate.mean));

@@ -35,8 +35,9 @@ class Forest {
  public:
   void fit(const FeatureRows& rows, std::span<const float> targets, const ForestOptions& options, Random& random);
   bool fitted() const { return !roots_.empty(); }
-  /// One estimate for each row.
-  void predict(const FeatureRows& rows, std::vector<Estimate>& out) const;
+  /// One estimate for each row. `leaves`, where given: row after row, the leaf of each tree that it falls into.
+  void predict(const FeatureRows& rows, std::vector<Estimate>& out, std::vector<uint32_t>* leaves = nullptr) const;
+  size_t trees() const { return roots_.size(); }
 
  private:
   struct Node {

@@ -2,6 +2,7 @@
 // points and the neighbours of the best. Some are plain first-improvement descents in random order, which ask the model
 // nothing: where it misreads the space they hold the search up no longer than it takes to notice that nothing improves.
 #include <algorithm>
+#include <deque>
 
 #include "search/methods.hpp"
 
@@ -15,8 +16,9 @@ constexpr double kPlain = .1;           // share of proposals that are the desce
 constexpr double kPlainStalled = .5;    // ... and while it does not:
 constexpr size_t kStalled = 20;         // trials without improvement
 constexpr double kKick = .5;            // of the descents' starts: the best, kicked; the rest is random
-constexpr size_t kDraws = 400;          // random points considered for expected improvement
+constexpr size_t kDraws = 1000;         // random points considered for expected improvement
 constexpr size_t kNearBest = 5;         // and the neighbours of so many best ones
+constexpr size_t kRanked = 24;          // of these: more are not proposed before the model is fitted again
 
 class Guided final : public Method {
  public:
@@ -102,12 +104,12 @@ class Guided final : public Method {
     return point;
   }
 
-  /// From the list of candidates, which is worked down until the model is fitted again: a batch takes the best of it.
+  /// From the list of candidates, which is worked down until the model is fitted again.
   std::optional<space::Point> most_promising() {
     if (context_.model->version() != ranked_for_) rank_candidates();
     while (!ranked_.empty()) {
-      space::Point point = std::move(ranked_.back().second);
-      ranked_.pop_back();
+      space::Point point = std::move(ranked_.front());
+      ranked_.pop_front();
       if (!archive().seen(point)) return point;
     }
     return std::nullopt;
@@ -120,25 +122,23 @@ class Guided final : public Method {
     for (size_t i = 0; i < kDraws; ++i)
       if (auto point = valid().sample(random_)) points.push_back(std::move(*point));
     std::erase_if(points, [&](const space::Point& point) { return archive().seen(point); });
-    context_.model->predict(points, expected_);
-    ranked_.clear();
-    for (size_t i = 0; i < points.size(); ++i)
-      ranked_.emplace_back(context_.model->expected_improvement(expected_[i]), std::move(points[i]));
-    std::stable_sort(ranked_.begin(), ranked_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::sort(points.begin(), points.end());
+    points.erase(std::unique(points.begin(), points.end()), points.end());
+    const auto order = context_.model->order(std::move(points), kRanked);
+    ranked_.assign(order.begin(), order.end());
   }
 
   Context context_;
   Random random_;
   RandomMethod fallback_;
   size_t spread_ = 0;
-  size_t improved_at_ = 0;                               // trials told when the best last changed
-  std::optional<size_t> at_;                             // where the plain descent is
-  std::vector<size_t> steps_;                            // what it proposed
-  uint64_t ranked_for_ = 0;                              // version of the model
-  std::vector<size_t> best_;                             // the fastest, fastest first
-  std::vector<std::pair<double, space::Point>> ranked_;  // the most promising last
+  size_t improved_at_ = 0;           // trials told when the best last changed
+  std::optional<size_t> at_;         // where the plain descent is
+  std::vector<size_t> steps_;        // what it proposed
+  uint64_t ranked_for_ = 0;          // version of the model
+  std::vector<size_t> best_;         // the fastest, fastest first
+  std::deque<space::Point> ranked_;  // the most promising first
   std::vector<space::Point> near_;
-  std::vector<Expectation> expected_;
 };
 
 }  // namespace

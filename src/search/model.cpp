@@ -150,7 +150,7 @@ void Model::predict(const std::vector<space::Point>& points, std::vector<Expecta
   }
   out.assign(points.size(), {});
   if (scratch_.features == 0) return;
-  times_.predict(scratch_, time_estimates_);
+  times_.predict(scratch_, time_estimates_, &leaves_);
   failures_.predict(scratch_, failure_estimates_);
   for (size_t i = 0; i < points.size(); ++i)
     out[i] = {centre_ + slope_ * hints[i] + time_estimates_[i].mean, time_estimates_[i].deviation,
@@ -164,6 +164,39 @@ double Model::expected_improvement(const Expectation& expectation) const {
   const double density = std::exp(-z * z / 2) * .3989422804014327;
   const double below = .5 * std::erfc(-z * .7071067811865476);
   return (gain * below + deviation * density) * (1 - expectation.failure);
+}
+
+std::vector<space::Point> Model::order(std::vector<space::Point> points, size_t most) {
+  std::vector<Expectation> expected;
+  predict(points, expected);
+  struct Scored {
+    double score = 0;
+    size_t at = 0;
+  };
+  std::vector<Scored> scored;
+  for (size_t i = 0; i < points.size(); ++i) scored.push_back({expected_improvement(expected[i]), i});
+  const auto better = [](const Scored& a, const Scored& b) {
+    return a.score != b.score ? a.score > b.score : a.at < b.at;
+  };
+  const auto kept = scored.begin() + static_cast<std::ptrdiff_t>(std::min(4 * most, scored.size()));
+  std::partial_sort(scored.begin(), kept, scored.end(), better);
+  scored.erase(kept, scored.end());
+  const size_t trees = times_.trees();
+  std::vector<space::Point> chosen;
+  while (chosen.size() < most && !scored.empty()) {
+    const auto best = std::min_element(scored.begin(), scored.end(), better);
+    const Scored taken = *best;
+    scored.erase(best);
+    const uint32_t* leaves = leaves_.data() + taken.at * trees;
+    for (Scored& other : scored) {
+      const uint32_t* own = leaves_.data() + other.at * trees;
+      size_t shared = 0;
+      for (size_t tree = 0; tree < trees; ++tree) shared += own[tree] == leaves[tree];
+      other.score *= 1 - static_cast<double>(shared) / static_cast<double>(trees);
+    }
+    chosen.push_back(std::move(points[taken.at]));
+  }
+  return chosen;
 }
 
 }  // namespace jitune::search

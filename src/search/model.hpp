@@ -40,6 +40,11 @@ class Model {
   void predict(const std::vector<space::Point>& points, std::vector<Expectation>& out);
   double expected_improvement(const Expectation& expectation) const;
 
+  /// The points of a list in the order in which they are worth trying, best first, at most `most`: by expected
+  /// improvement, each lowered by how much those before it are going to say of it (the share of trees that put both in
+  /// one leaf). So what is tried before answers come is not the same thing over and over.
+  std::vector<space::Point> order(std::vector<space::Point> points, size_t most);
+
   /// Raised by each fit: scores made before are stale.
   uint64_t version() const { return version_; }
 
@@ -64,6 +69,7 @@ class Model {
   uint64_t version_ = 0;
   bool settled_ = false;  // the hints' trust is final
   FeatureRows scratch_;
+  std::vector<uint32_t> leaves_;
   std::vector<Estimate> time_estimates_, failure_estimates_;
 };
 
