@@ -109,6 +109,7 @@ class Study {
   Lane* free_lane();
   Lane* judge();
   void end_lane(Lane& lane, const std::string& why);
+  double bound_on(const Lane& lane) const;
   void start_trial(Lane& lane, Item item);
   void fly(Lane& lane, Flight& flight) const;
   void note_flight(Lane& lane, Flight& flight);
@@ -133,7 +134,8 @@ class Study {
   void note_group(const Lane& lane, const space::Config& config, const measure::TrialReply& reply);
   void report_disagreement();
   std::string stored_note() const;
-  std::vector<size_t> finalists();
+  std::vector<size_t> finalists() const;
+  void keep_best(std::vector<size_t>& chosen) const;
   void log_finalists(const std::vector<size_t>& chosen, const std::vector<std::vector<double>>& series_us);
   void add_old_finalists();
   void check_again(Lane& lane, std::vector<size_t>& chosen);

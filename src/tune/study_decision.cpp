@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "measure/duel.hpp"
@@ -43,20 +44,33 @@ void Study::add_old_finalists() {
   }
 }
 
-std::vector<size_t> Study::finalists() {
-  std::vector<size_t> chosen;
+/// The configs near the best of their own GPU: how GPUs compare is known of the yardstick only.
+std::vector<size_t> Study::finalists() const {
+  std::map<size_t, std::vector<size_t>> by_lane;
   for (size_t i = 0; i < good_.size(); ++i)
-    if (!good_[i].failed && good_[i].median_us <= best_us_ * kFinalistMargin) chosen.push_back(i);
+    if (!good_[i].failed) by_lane[good_[i].lane].push_back(i);
+  std::vector<size_t> chosen;
+  for (auto& [lane, own] : by_lane) {
+    keep_best(own);
+    chosen.insert(chosen.end(), own.begin(), own.end());
+  }
+  return chosen;
+}
+
+/// Of configs whose times are one GPU's: the few best ones, and the default config, in canonical order, so that ties
+/// are settled alike in every study.
+void Study::keep_best(std::vector<size_t>& chosen) const {
   std::sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) { return good_[a].median_us < good_[b].median_us; });
-  if (chosen.size() > kMaxFinalists) chosen.resize(kMaxFinalists);
-  if (default_good_ && !good_[*default_good_].failed &&
-      std::find(chosen.begin(), chosen.end(), *default_good_) == chosen.end())
-    chosen.push_back(*default_good_);
-  // Canonical order, so that ties are settled alike in every study.
+  const double best_us = chosen.empty() ? 0 : good_[chosen[0]].median_us;
+  size_t kept = 0;
+  std::erase_if(chosen, [&](size_t index) {
+    const bool near = good_[index].median_us <= best_us * kFinalistMargin && kept < kMaxFinalists;
+    kept += near;
+    return !near && default_good_ != index;
+  });
   std::sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) {
     return good_[a].compiled.job.build.config < good_[b].compiled.job.build.config;
   });
-  return chosen;
 }
 
 store::WinnerRow Study::winner_row(const Good& good, double median_us, double default_us) const {
@@ -92,7 +106,7 @@ void Study::check_again(Lane& lane, std::vector<size_t>& chosen) {
     measure::TrialReply reply;
     // The default config's time is wanted in any case.
     const bool to_the_end = default_good_ == index;
-    const double bound = to_the_end ? std::numeric_limits<double>::infinity() : best_us_ * scale;
+    const double bound = to_the_end ? std::numeric_limits<double>::infinity() : bound_on(lane) * scale;
     const auto margins = to_the_end ? std::vector<double>() : early_stop_->margins(best_samples_);
     const auto work = [&](Lane& there) { reply = there.measurer->trial(*good.candidate, bound, margins, run_limit()); };
     lanes_.start(lane.number, work, [](Lane&) {});
@@ -159,10 +173,11 @@ std::vector<std::vector<double>> Study::time_finalists(std::vector<size_t>& chos
     chosen = finalists();
     check_again(*lane, chosen);
     if (lane->state == Lane::State::ended) continue;
+    keep_best(chosen);
     if (chosen.size() > 1 && rematch_on(*lane, chosen, series)) return series;
     if (lane->state != Lane::State::ended) break;
   }
-  if (chosen.empty()) chosen = finalists();
+  if (chosen.empty()) keep_best(chosen = finalists());
   for (const size_t index : chosen) series.push_back({good_[index].median_us});
   return series;
 }

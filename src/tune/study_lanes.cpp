@@ -13,6 +13,7 @@ using measure::TrialStatus;
 
 constexpr std::chrono::milliseconds kLookAround{50};  // for a cancelled study or a budget that is used up
 constexpr int kLossesOfOneConfig = 2;                 // then it may be what the GPUs are lost by
+constexpr double kUnlikeGpus = 1.05;  // GPUs of a class differ by a few percent, and not alike for all configs
 
 }  // namespace
 
@@ -175,11 +176,17 @@ void Study::end_lane(Lane& lane, const std::string& why) {
   }
 }
 
+/// What a config is held against while it is sampled: the best that ran on the same GPU. One from another GPU counts
+/// with an allowance, for the yardstick tells how fast a GPU is at the yardstick.
+double Study::bound_on(const Lane& lane) const {
+  return lane.anchor ? std::min(lane.anchor_us, kUnlikeGpus * best_us_) : best_us_;
+}
+
 /// Sends a config to an idle lane; note_flight follows when it is back.
 void Study::start_trial(Lane& lane, Item item) {
   auto flight = std::make_shared<Flight>();
   flight->item = std::move(item);
-  flight->bound_us = best_us_;
+  flight->bound_us = best_us_ > 0 ? bound_on(lane) : 0;
   flight->as_reference = yardstick_ == nullptr && !trusted_reference_;
   flight->limit = run_limit();
   if (yardstick_) flight->margins = early_stop_->margins(best_samples_);

@@ -50,11 +50,16 @@ void split(const std::string& demangled, Launch& launch) {
   }
 }
 
+/// The product of the factors of a kernel's template arguments.
+double factor_of(const std::vector<std::map<std::string, double>>& factors, const Launch& launch) {
+  double product = 1;
+  for (size_t i = 0; i < std::min(factors.size(), launch.arguments.size()); ++i)
+    if (const auto found = factors[i].find(launch.arguments[i]); found != factors[i].end()) product *= found->second;
+  return product;
+}
+
 double duration_us(const Rule& rule, const Launch& launch, const Function& function) {
-  double us = rule.time_us;
-  for (size_t i = 0; i < std::min(rule.factors.size(), launch.arguments.size()); ++i)
-    if (const auto found = rule.factors[i].find(launch.arguments[i]); found != rule.factors[i].end())
-      us *= found->second;
+  double us = rule.time_us * factor_of(rule.factors, launch);
   const uint64_t name = hash(function.demangled);
   us *= 1 + rule.spread * unit(name);
   us *= 1 + rule.noise * (2 * unit(name + function.launches) - 1);
@@ -164,7 +169,7 @@ CUresult launch(Function& function, const std::array<unsigned, 3>& grid, const s
   call.variable = variable;
   call.module = function.module;
   const Device& device = driver.spec.devices[static_cast<size_t>(current_device())];
-  const double us = duration_us(rule, call, function) * device.slower;
+  const double us = duration_us(rule, call, function) * device.slower * factor_of(device.factors, call);
   ++driver.launches;
   ++function.launches;
   driver.last_start_us = driver.now_us;

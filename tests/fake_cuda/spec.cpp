@@ -47,6 +47,7 @@ Device parse_device(const Json& json) {
   device.compute_mode = json.value("compute_mode", device.compute_mode);
   device.mps = json.value("mps", device.mps);
   device.slower = json.value("slower", device.slower);
+  device.factors = json.value("factors", device.factors);
   device.lost_after = json.value("lost_after", device.lost_after);
   device.busy_clocks_mhz = json.value("busy_clocks_mhz", device.busy_clocks_mhz);
   return device;

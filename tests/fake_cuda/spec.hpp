@@ -22,8 +22,9 @@ struct Device {
   bool ipc = true;
   int compute_mode = 0;  // CUcomputemode; 2 and 3: no context is to be had, as if another process held it
   bool mps = false;
-  double slower = 1;        // every launch takes so many times longer
-  uint64_t lost_after = 0;  // launches of a process here, then the device is lost; 0: never
+  double slower = 1;                                   // every launch takes so many times longer
+  std::vector<std::map<std::string, double>> factors;  // as a rule's, for all kernels of this device
+  uint64_t lost_after = 0;                             // launches of a process here, then the device is lost; 0: never
 };
 
 enum class Fault : uint8_t {
