@@ -262,10 +262,12 @@ Compiler::Stream::Stream(Compiler& compiler, bool many_alike)
 
 Compiler::Stream::~Stream() {
   std::vector<uint64_t> requests;
+  std::deque<Compiled> untaken;  // their jobs hold the state that holds them
   {
     const std::lock_guard lock(state_->mutex);
     state_->abandoned = true;
-    if (state_->pending > state_->finished.size()) requests.swap(state_->requests);
+    untaken.swap(state_->finished);
+    if (state_->pending > untaken.size()) requests.swap(state_->requests);
   }
   for (const uint64_t request : requests) compiler_.pool_->cancel(request);  // no effect on those that are done
 }
