@@ -160,6 +160,22 @@ TEST_CASE("check: a regression, a stale key, a duplicate and an invalid winner e
   CHECK(contains(run(home, check, 0, gpu).out, "2 winners checked, 2 measured again; 0 findings"));
   CHECK(contains(run(home, check, 0).out, "0 measured again (no GPU here); 0 findings"));
 
+  // Neither another problem's default rule nor a variant for others stands in the way.
+  write_file(home / "scale.toml", kernel_toml() + R"(
+[[variants]]
+when = "n > 1000000"
+name = "large"
+params = { BLOCK = [256], ITEMS = [1] }
+[[variants.defaults]]
+config = { BLOCK = 256, ITEMS = 1 }
+)");
+  write_file(home / "scale.toml", replaced(content(home / "scale.toml"), "[[defaults]]", R"([[defaults]]
+when = "n > 500000"
+config = { BLOCK = 256, ITEMS = 1 }
+[[defaults]])"));
+  CHECK(contains(run(home, check, 0, gpu).out, "2 winners checked, 2 measured again; 0 findings"));
+  write_file(home / "scale.toml", kernel_toml());
+
   const ProgramResult slow = run(home, check, 7, fake_gpu(home.path(), 60));
   CHECK(contains(slow.out, "REGRESSION"));
   CHECK(contains(slow.out, "regression: w.csv:2: scale n=4096: 20.0 % slower than the baseline (50.00 us)"));

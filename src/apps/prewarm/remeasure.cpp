@@ -22,6 +22,10 @@ void keep_values(std::vector<Param>& params, const Configs& configs) {
     });
 }
 
+std::string literal(const Value& value) {
+  return value.is_word() ? "'" + value.text() + "'" : value.text();
+}
+
 /// `(A == 1 && B == 2) || (A == 4 && B == 2)`
 std::string one_of(const Configs& configs) {
   std::string text;
@@ -29,7 +33,7 @@ std::string one_of(const Configs& configs) {
     text += text.empty() ? "(" : " || (";
     const char* between = "";
     for (const auto& [name, value] : config) {
-      text += between + name + " == " + (value.is_word() ? "'" + value.text() + "'" : value.text());
+      text += between + name + " == " + literal(value);
       between = " && ";
     }
     text += ")";
@@ -37,17 +41,25 @@ std::string one_of(const Configs& configs) {
   return text;
 }
 
-/// The kernel with a space of these configs alone: its keys are the same, for the space is no part of them.
-KernelDefinition narrowed(KernelDefinition definition, const std::string& variant, const Configs& configs) {
-  const auto at = std::find_if(definition.variants.begin(), definition.variants.end(),
-                               [&](const Variant& each) { return each.name == variant; });
-  Variant* form = at == definition.variants.end() ? nullptr : &*at;
+/// The kernel with a space of these two configs alone, `fallback` being the default one: its keys are the same, for the
+/// space is no part of them. Default rules and variants that are for other problems may ask for any value, so they go.
+KernelDefinition narrowed(KernelDefinition definition, const std::string& variant, const space::Config& winner,
+                          const space::Config& fallback) {
+  std::erase_if(definition.variants, [&](const Variant& each) { return each.name != variant; });
+  Variant* form = definition.variants.empty() ? nullptr : &definition.variants[0];
+  const Configs configs{winner, fallback};
   if (form != nullptr && form->params)
     keep_values(*form->params, configs);
   else if (form == nullptr)
     keep_values(definition.params, configs);
   std::vector<std::string>& require = form != nullptr && form->require ? *form->require : definition.require;
   require.push_back(one_of(configs));
+  DefaultRule rule;
+  for (const auto& [name, value] : fallback) rule.config.emplace_back(name, literal(value));
+  if (form != nullptr)
+    form->defaults = {std::move(rule)};
+  else
+    definition.defaults = {std::move(rule)};
   return definition;
 }
 
@@ -93,7 +105,7 @@ Remeasured remeasure(tune::Services& services, const space::Instance& today, con
   const auto fallback = today.default_config();
   if (!config || !fallback) return {0, 0, config ? fallback.error() : config.error()};
   try {
-    const auto model = space::Model::make(narrowed(today.model().definition(), today.variant(), {*config, *fallback}));
+    const auto model = space::Model::make(narrowed(today.model().definition(), today.variant(), *config, *fallback));
     const auto instance = space::Instance::bind(model, today.problem(), device);
     if (!instance) return {0, 0, instance.error()};
     return measure(services, *instance, space::canonical(*config), space::canonical(*fallback));
