@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -166,6 +167,16 @@ struct HostReference {
   std::function<void(const ReferenceData&)> function = {};
 };
 
+/// The author's estimate of a config's time: configs that it takes for fast are tried first. It hides none, counts for
+/// nothing in the end, and is let go where a study's own times contradict it. No part of the key.
+struct PerfModel {
+  std::string expression = {};  ///< over problem, device, params and derived values; smaller is faster, in any unit
+  /// Instead of the expression; gets all params and derived values of a config and all problem values, by name, and may
+  /// be called from the thread that tunes, thousands of times. Not in files, nor in what is stored with a miss.
+  std::function<double(const std::map<std::string, Value>&)> function = {};
+  int top_k = 0;  ///< its so many best are tried before any other config; 0: a few
+};
+
 enum class Macros : uint8_t { after_includes, before_includes };
 
 /// A kernel: source, space, launch geometry, args and the author's own choice of config.
@@ -191,6 +202,7 @@ struct KernelDefinition {
   std::vector<HeaderText> headers = {};
   std::optional<Reference> reference = {};  ///< nothing: the default config's outputs are what is compared with
   std::optional<HostReference> host_reference = {};  ///< instead of `reference`
+  std::optional<PerfModel> perf_model = {};
 };
 
 inline Arg in(std::string name, std::string type, std::string count, Fill fill = Fill::normal(0, 1)) {

@@ -51,6 +51,8 @@ void members(Visit& visit, T& it) {
     visit("entry", it.entry), visit("source_file", it.source_file), visit("source_text", it.source_text);
     visit("options", it.options), visit("grid", it.grid), visit("block", it.block);
     visit("shared_bytes", it.shared_bytes), visit("args", it.args);
+  } else if constexpr (std::is_same_v<Plain, PerfModel>) {
+    visit("expression", it.expression), visit("top_k", it.top_k);  // a function stays in its program
   } else if constexpr (std::is_same_v<Plain, HostReference>) {
     visit("version", it.version);  // the function stays in its program
   } else {
@@ -61,7 +63,7 @@ void members(Visit& visit, T& it) {
     visit("params", it.params), visit("configs", it.configs), visit("launch", it.launch), visit("args", it.args);
     visit("defaults", it.defaults), visit("variants", it.variants), visit("macros", it.macros), visit("arch", it.arch);
     visit("base_directory", it.base_directory), visit("headers", it.headers), visit("reference", it.reference);
-    visit("host_reference", it.host_reference);
+    visit("host_reference", it.host_reference), visit("perf_model", it.perf_model);
   }
 }
 
@@ -201,6 +203,7 @@ KernelDefinition self_contained(const Model& model) {
       if (std::find(definition.include.begin(), definition.include.end(), directory) == definition.include.end())
         definition.include.push_back(directory);
   }
+  if (definition.perf_model && definition.perf_model->expression.empty()) definition.perf_model.reset();
   definition.base_directory.clear();
   return definition;
 }

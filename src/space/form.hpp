@@ -83,6 +83,7 @@ struct Model::Form {
   std::vector<ArgForm> args;
   std::vector<DefaultForm> defaults;
   std::optional<ReferenceForm> reference;
+  Expression perf_model;                                ///< empty: none, or a function
   std::vector<std::pair<std::string, int>> macros;      ///< name and slot, sorted by name
   std::map<int, std::string> needs_number, needs_type;  ///< problem values by slot, and what needs that kind of them
   std::string launch_pattern, space_definition;         ///< canonical JSON, as the author wrote it

@@ -103,6 +103,11 @@ class Instance {
   /// The config of the first default rule that applies. Fails, naming the rule, when it is not valid.
   Result<Config> default_config() const;
 
+  bool has_perf_model() const;
+  /// The author's estimate of the time of `config`, a valid one, in any unit; infinity where it can't be computed.
+  /// Throws what the author's function throws.
+  double perf_model(const Config& config) const;
+
   Result<Geometry> geometry(const Config& config, const KernelFacts& facts = {}) const;
   Result<BuildSpec> build(const Config& config) const;
   /// `facts` are needed only where a count of scratch depends on kernel.*.

@@ -176,6 +176,23 @@ Reference read_reference(TomlReader& reader, const toml::node& node) {
   return out;
 }
 
+PerfModel read_perf_model(TomlReader& reader, const toml::node& node) {
+  PerfModel out;
+  if (!node.is_table()) {
+    out.expression = reader.expression(node, "perf_model");
+    return out;
+  }
+  const toml::table& table = reader.table(node, "perf_model");
+  reader.check_keys(table, "a perf_model", {"expression", "top_k"});
+  if (const auto* at = table.get("expression")) out.expression = reader.expression(*at, "perf_model.expression");
+  if (const auto* at = table.get("top_k")) {
+    if (!at->is_integer() || at->as_integer()->get() < 1 || at->as_integer()->get() > 1'000'000)
+      reader.fail(*at, "perf_model.top_k must be a number of configs, 1 or more");
+    out.top_k = static_cast<int>(at->as_integer()->get());
+  }
+  return out;
+}
+
 /// Sets what a kernel's table or the top level of a file says of the things that may be shared.
 void read_shared(TomlReader& reader, const toml::table& table, KernelDefinition& out) {
   if (const auto* at = table.get("source")) {
@@ -213,6 +230,7 @@ KernelDefinition read_kernel(TomlReader& reader, const toml::table& table, Kerne
   if (const auto* at = table.get("defaults")) out.defaults = read_defaults(reader, *at);
   if (const auto* at = table.get("variants")) out.variants = read_variants(reader, *at);
   if (const auto* at = table.get("reference")) out.reference = read_reference(reader, *at);
+  if (const auto* at = table.get("perf_model")) out.perf_model = read_perf_model(reader, *at);
   return out;
 }
 
@@ -234,7 +252,7 @@ std::vector<KernelDefinition> read_file(TomlReader& reader, const toml::table& r
   KernelDefinition shared;
   shared.base_directory = std::filesystem::absolute(reader.path()).parent_path().string();
   const std::vector<std::string> kernel_keys =
-      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants", "reference"});
+      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants", "reference", "perf_model"});
   std::vector<KernelDefinition> definitions;
   const auto* kernels = root.get("kernel");
   if (kernels == nullptr) {

@@ -75,6 +75,15 @@ void check_host_reference(const KernelDefinition& definition) {
         version);
 }
 
+void check_perf_model(const KernelDefinition& definition) {
+  if (!definition.perf_model) return;
+  const PerfModel& model = *definition.perf_model;
+  if (model.expression.empty() == !model.function)
+    FormBuilder::fail(model.function ? "perf_model has an expression and a function; keep one"
+                                     : "perf_model needs an expression or a function");
+  if (model.top_k < 0) FormBuilder::fail("perf_model: top_k is negative", std::to_string(model.top_k));
+}
+
 void check_problem(const std::vector<ProblemValue>& problem) {
   std::set<std::string> seen;
   for (const ProblemValue& value : problem) {
@@ -100,6 +109,7 @@ std::shared_ptr<const Model> Model::make(KernelDefinition definition) {
     check_kernel_name(own.name);
     check_problem(own.problem);
     check_host_reference(own);
+    check_perf_model(own);
     replace_second_names(own.params);
     for (auto& config : own.configs)
       for (auto& [name, value] : config) value = canonical_word(value);

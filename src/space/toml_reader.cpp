@@ -27,7 +27,6 @@ constexpr Reason kReasons[] = {
     {"generator", kCallable},
     {"checker", kCallable},
     {"host_reference", kCallable},
-    {"perf_model", kCallable},
     {"restrictions", "constraints are called `require`"},
     {"constraints", "constraints are called `require`"},
     {"tune_params", "they are called `params`"},

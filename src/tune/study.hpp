@@ -94,6 +94,7 @@ class Study {
   void note_wrong_default(const std::string& error);
   void read_history();
   Result<void> prepare_search();
+  void tell_history();
   /// `scale`: how much slower the GPU was at that trial than the first one when the study began.
   void tell_search(const store::TrialRow& row, double scale);
   size_t trials_left() const;
@@ -179,6 +180,7 @@ class Study {
   bool sort_wrong_results_ = false;
   double best_us_ = 0;
   double default_us_ = 0;
+  double told_default_us_ = 0;  // of the default config, as far as the search is told; 0: default_us_
   std::string best_config_;
   // Early stop.
   std::optional<measure::EarlyStop> early_stop_;

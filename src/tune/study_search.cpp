@@ -28,19 +28,20 @@ search::Told told_of(const store::TrialRow& row) {
   return told;
 }
 
-/// The strategy, with what is known already: trials of earlier studies of this key are not proposed again, but the
-/// search learns from them, by their times as they were (the default config has not been timed yet to scale them by).
+/// The strategy. Trials of earlier studies of this key are not proposed again.
 Result<void> Study::prepare_search() {
   search::StrategyOptions options;
   options.name = request_.search.strategy;
   options.seed = request_.seed;
   options.trials = request_.search.trials;
   options.bounded = request_.budget.count() > 0 || request_.search.window > 0;
-  std::vector<std::pair<space::Config, search::Told>> known;
   for (const auto& [text, row] : history_)
-    if (auto config = space::parse_values(text)) known.emplace_back(std::move(*config), told_of(row));
-  for (const auto& [config, told] : known) options.known.push_back(config);
+    if (auto config = space::parse_values(text)) options.known.push_back(std::move(*config));
   if (default_config_) options.known.push_back(*default_config_);
+  if (instance_.has_perf_model()) {
+    options.perf_model = [this](const space::Config& config) { return instance_.perf_model(config); };
+    options.top_k = static_cast<uint64_t>(instance_.model().definition().perf_model->top_k);
+  }
   options.records = records_near(services_.store(), request_.key);
   const auto complain = [this](const std::string& trouble) {
     services_.log().warning("strategy_program", instance_.model().name(), trouble, request_.key.sha256);
@@ -51,9 +52,26 @@ Result<void> Study::prepare_search() {
           : start_external(instance_.space(), options, {.command = request_.search.command, .on_trouble = complain});
   if (!strategy) return strategy.failure();
   strategy_ = std::move(*strategy);
-  for (const auto& [config, told] : known) strategy_->tell(config, told);
+  tell_history();
   meter_ = search::BudgetMeter({request_.search.trials, 0, request_.search.improvement, request_.search.window});
   return {};
+}
+
+/// The search learns from the trials of earlier studies at once, while the default config is not timed yet. Times of
+/// two studies are not comparable as they are: all are told as if the default config took as long as in the newest of
+/// them.
+void Study::tell_history() {
+  int64_t newest = -1;
+  for (const auto& [text, row] : history_)
+    if (row.default_us > 0 && row.study > newest) {
+      newest = row.study;
+      told_default_us_ = row.default_us;
+    }
+  for (const auto& [text, row] : history_) {
+    search::Told told = told_of(row);
+    if (row.default_us > 0) told.time_us *= told_default_us_ / row.default_us;
+    if (const auto config = space::parse_values(text)) strategy_->tell(*config, told);
+  }
 }
 
 /// How many more configs may be asked for; the default config is one of the trials.
@@ -65,6 +83,7 @@ size_t Study::trials_left() const {
 void Study::tell_search(const store::TrialRow& row, double scale) {
   search::Told told = told_of(row);
   told.time_us /= scale;
+  if (told_default_us_ > 0 && default_us_ > 0) told.time_us *= told_default_us_ / default_us_;
   meter_.add(told);
   if (const auto config = space::parse_values(row.config)) strategy_->tell(*config, told);
 }

@@ -1,5 +1,6 @@
 // References of a definition: what is refused, how they are built and launched, what files say.
 #include <functional>
+#include <limits>
 
 #include "jitune/reference_data.hpp"
 #include "space/definition_json.hpp"
@@ -187,6 +188,52 @@ args = ["y", "x"]
   CHECK(message_of("[reference]\nentry = \"plain\"\ngrid = [\"BLOCK\"]\nblock = [32]\n")
             .find("reference: launch.grid: 'BLOCK' depends on the config") != std::string::npos);
   CHECK(message_of("host_reference = \"f\"\n").find("function of the host") != std::string::npos);
+}
+
+TEST_CASE("an author's perf_model: an expression in a file, or a function; mistakes are named") {
+  jitune::test::TempDir dir;
+  const auto with = [&](const std::string& line) {
+    jitune::test::write_file(dir / "k.toml",
+                             "format = 1\nname = \"k\"\nsource_text = \"extern \\\"C\\\" __global__ void k() {}\"\n"
+                             "entry = \"k\"\nproblem = [\"N\"]\nderived = { WORK = \"ceil_div(N, BLOCK)\" }\n" +
+                                 line +
+                                 "\n[params]\nBLOCK = [32, 64]\n[launch]\ngrid = [\"WORK\"]\nblock = [\"BLOCK\"]\n"
+                                 "[[defaults]]\nconfig = { BLOCK = 32 }\n");
+    return load(dir / "k.toml");
+  };
+  const auto message_of = [&](const std::string& line) -> std::string {
+    try {
+      (void)with(line);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto bind = [](const KernelDefinition& definition) {
+    auto bound = Instance::bind(Model::make(definition), {{"N", 320}}, *nominal_device("sm_90"));
+    REQUIRE(bound.ok());
+    return *bound;
+  };
+  KernelDefinition definition = with("perf_model = { expression = \"WORK * device.sm_count\", top_k = 7 }");
+  CHECK(definition.perf_model->top_k == 7);
+  CHECK(bind(definition).has_perf_model());
+  CHECK(bind(definition).perf_model({{"BLOCK", 64}}) == 5 * nominal_device("sm_90")->sm_count);
+  CHECK(bind(with("perf_model = \"1000 / (WORK - 5)\"")).perf_model({{"BLOCK", 64}}) ==
+        std::numeric_limits<double>::infinity());
+  CHECK_FALSE(bind(with("")).has_perf_model());
+  CHECK(parse_definition(definition_text(definition))->perf_model->expression == "WORK * device.sm_count");
+  CHECK(message_of("perf_model = \"WORK * BLOK\"").find("did you mean 'BLOCK'") != std::string::npos);
+  CHECK(message_of("perf_model = \"kernel.regs\"").find("known only after compiling") != std::string::npos);
+  CHECK(message_of("perf_model = { expression = \"1\", topk = 3 }").find("did you mean 'top_k'") != std::string::npos);
+  CHECK(message_of("perf_model = { top_k = 3 }").find("needs an expression or a function") != std::string::npos);
+  CHECK(message_of("perf_model = { expression = \"1\", top_k = 0 }").find("1 or more") != std::string::npos);
+  definition.perf_model->function = [](const std::map<std::string, Value>& values) {
+    return static_cast<double>(values.at("N").as_int() + values.at("WORK").as_int() + values.at("BLOCK").as_int()) / 2;
+  };
+  CHECK_THROWS_AS(Model::make(definition), Error);  // both
+  definition.perf_model->expression.clear();
+  CHECK(bind(definition).perf_model({{"BLOCK", 64}}) == (320 + 5 + 64) / 2.0);
+  CHECK_FALSE(self_contained(*Model::make(definition)).perf_model.has_value());
 }
 
 TEST_CASE("stored definitions keep header texts and references; a host's function stays in its program") {

@@ -119,6 +119,19 @@ TEST_CASE("a study that was cancelled goes on where it stopped") {
   CHECK(second.trials <= 11 - first.trials);  // the new ones, the default config, at most one old finalist
 }
 
+TEST_CASE("the author's perf_model decides which configs a short study tries") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  auto definition = Bench::scale();
+  definition.perf_model = PerfModel{.expression = "BLOCK == 256 ? ITEMS : 1000", .top_k = 2};
+  const auto outcome = bench.tune(definition, [](tune::Request& request) { request.search.trials = 3; });
+  CHECK(outcome.trials == 3);
+  const auto rows = trials(bench, bench.request(Bench::scale()).key.sha256);  // of the same key as without it
+  CHECK(rows.contains(R"({"BLOCK":64,"ITEMS":1})"));
+  CHECK(rows.contains(R"({"BLOCK":256,"ITEMS":1})"));
+  CHECK(rows.contains(R"({"BLOCK":256,"ITEMS":2})"));
+}
+
 TEST_CASE("the budget ends a study; what was verified until then is the answer") {
   if (!test::have_nvrtc()) return;
   Bench bench(
