@@ -61,8 +61,7 @@ void write_lease(Database& database, const char* sql, const Lease& lease, const 
 
 }  // namespace
 
-Claim claim(Database& database, const LeaseRequest& request, int64_t now) {
-  Transaction transaction(database);
+Claim would_claim(Database& database, const LeaseRequest& request, int64_t now) {
   Claim claim;
   const int winner = winner_state(database, request.key_sha256);
   if (winner == 2 || (winner == 1 && !request.force)) {
@@ -70,12 +69,19 @@ Claim claim(Database& database, const LeaseRequest& request, int64_t now) {
     return claim;
   }
   if (const std::optional<Holder> holder = read_holder(database, request.key_sha256);
-      holder && is_honoured(*holder, request.process, now)) {
+      holder && holder->token != request.token && is_honoured(*holder, request.process, now)) {
     claim.state = Claim::State::held;
     claim.holder_text = holder->text(now);
     return claim;
   }
-  claim.lease = {request.key_sha256, random_token()};
+  claim.lease = {request.key_sha256, request.token};
+  return claim;
+}
+
+Claim claim(Database& database, const LeaseRequest& request, int64_t now) {
+  Transaction transaction(database);
+  Claim claim = would_claim(database, request, now);
+  if (claim.state != Claim::State::acquired) return claim;
   write_lease(database, "INSERT OR REPLACE INTO leases VALUES (?,?,?,?,?,?,?,?,?,?,?)", claim.lease, request, now);
   transaction.commit();
   return claim;

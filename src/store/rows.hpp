@@ -82,7 +82,10 @@ struct LeaseRequest {
   std::chrono::milliseconds budget;
   bool force = false;
   ProcessId process;
+  std::string token = random_token();  ///< of the lease that it makes
 };
+/// What claim() would find, as far as can be read. Acquired: with the lease that it would make.
+Claim would_claim(Database& database, const LeaseRequest& request, int64_t now);
 Claim claim(Database& database, const LeaseRequest& request, int64_t now);  ///< its own transaction
 bool renew_lease(Database& database, const Lease& lease, int64_t now);      ///< false: not held
 bool release_lease(Database& database, const Lease& lease);                 ///< false: not held

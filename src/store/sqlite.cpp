@@ -179,7 +179,7 @@ int Database::wait_busy(void* patience, int tries) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   const int64_t now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   if (tries == 0) state.begun_ns = now_ns;
-  if ((now_ns - state.begun_ns) / 1'000'000 >= state.ms) return 0;
+  if ((now_ns - state.begun_ns) / 1'000'000 >= state.ms || state.gives_way()) return 0;
   note_busy_wait();
   // Short at first, as most transactions are; not in step with others that wait.
   const int64_t longest_us = std::min<int64_t>(200LL << std::min(tries, 7), 20'000);
@@ -194,18 +194,30 @@ void Database::wait_at_most_ms(int ms, bool hurry) {
   }
   patience_->ms = ms;
   patience_->hurry = hurry;
+  patience_->gave_way = false;
+}
+
+void Database::give_way_to(const std::atomic<int>* waiting) {
+  wait_at_most_ms(patience_ ? static_cast<int>(patience_->ms) : 0);
+  patience_->waiting = waiting;
+}
+
+void Database::begin_write_at_once() {
+  struct Restored {
+    int64_t& ms;
+    int64_t before;
+    ~Restored() { ms = before; }
+  } restored{patience_->ms, std::exchange(patience_->ms, 0)};
+  prepare("BEGIN IMMEDIATE").run();
 }
 
 bool Database::try_begin_write() {
-  const int64_t patience_ms = std::exchange(patience_->ms, 0);
   try {
-    prepare("BEGIN IMMEDIATE").run();
+    begin_write_at_once();
   } catch (const SqliteError& error) {
-    patience_->ms = patience_ms;
     if (error.trouble() != Trouble::busy) throw;
     return false;
   }
-  patience_->ms = patience_ms;
   return true;
 }
 
@@ -231,7 +243,7 @@ void Database::wait_turn(std::chrono::milliseconds patience) {
       if (try_begin_write()) return;
       next_try = now + 15ms + microseconds(now.time_since_epoch().count() / 1000 % 10'000);
     }
-    if (now - begin >= patience) return prepare("BEGIN IMMEDIATE").run();  // throws
+    if (now - begin >= patience || patience_->gives_way()) return begin_write_at_once();
     note_busy_wait();
     const auto waited = std::chrono::duration_cast<microseconds>(now - first_since);
     std::this_thread::sleep_for(ahead == 0 ? std::clamp(waited / 16, microseconds(100), microseconds(5000))

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -118,6 +119,11 @@ class Database {
   int64_t last_id() const;
   /// For a file that others keep locked. In a hurry: before other writers that wait.
   void wait_at_most_ms(int ms, bool hurry = false);
+  /// Who waits for a locked file and is in no hurry gives up as busy while `waiting` is not 0: there are others in this
+  /// process who want the connection and need not wait for the file.
+  void give_way_to(const std::atomic<int>* waiting);
+  /// Whether that has happened since wait_at_most_ms().
+  bool gave_way() const { return patience_ && patience_->gave_way; }
   /// Lets writers take turns; `lock_path`: of a file beside the database.
   void queue_writers(const std::string& lock_path) { queue_ = std::make_unique<WriteQueue>(lock_path); }
   /// BEGIN IMMEDIATE, when it is this connection's turn.
@@ -144,11 +150,20 @@ class Database {
     int64_t ms = 0;
     int64_t begun_ns = 0;
     bool hurry = false;
+    const std::atomic<int>* waiting = nullptr;
+    bool gave_way = false;
+
+    bool gives_way() {
+      const bool now = !hurry && waiting != nullptr && *waiting > 0;
+      gave_way |= now;
+      return now;
+    }
   };
   static int wait_busy(void* patience, int tries);
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const noexcept;
   };
+  void begin_write_at_once();  ///< throws where it can't be had now
   bool try_begin_write();
   void wait_turn(std::chrono::milliseconds patience);
 

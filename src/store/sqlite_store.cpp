@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "store/evict.hpp"
 #include "store/files_at.hpp"
 #include "store/signing.hpp"
 #include "store/sqlite_store_run.hpp"
@@ -12,7 +13,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLaunchPatience = 200ms;
 constexpr int64_t kTidyFreePages = 2048;
 
 }  // namespace
@@ -22,7 +22,7 @@ SqliteStore::SqliteStore(OpenOptions options, std::string path)
 
 SqliteStore::~SqliteStore() {
   if (pid_ == ::getpid()) {
-    if (!held_.empty()) (void)write_or_hold(true, [](Database&) { return Result<void>(); });
+    if (!held_.empty()) (void)write_or_hold(Hold::last, [](Database&) { return Result<void>(); });
     return;
   }
   // To close the parent's connection here would disturb its locks and its log.
@@ -89,20 +89,29 @@ void SqliteStore::say(const std::vector<Warning>& warnings) {
     options_.log->warning(warning.code, warning.kernel, warning.text, warning.once_per);
 }
 
-bool SqliteStore::lock_within(Wait wait, std::unique_lock<std::mutex>& lock) {
+bool SqliteStore::lock_within(Wait wait, Access access, std::unique_lock<std::mutex>& lock) {
   const Clock::time_point deadline = Clock::now() + kLaunchPatience;
-  if (wait == Wait::work) {
+  if (wait == Wait::work && access == Access::write) {
     // Launches go first: they only look again and again, and who is woken by the lock would always be there before
     // them.
-    while (launches_waiting_ > 0 && Clock::now() < deadline) std::this_thread::sleep_for(50us);
+    while (waiting_ > 0 && Clock::now() < deadline) std::this_thread::sleep_for(50us);
     lock.lock();
     return true;
   }
   if (lock.try_lock()) return true;
-  ++launches_waiting_;
-  while (!lock.try_lock() && Clock::now() < deadline) std::this_thread::sleep_for(100us);
-  --launches_waiting_;
+  ++waiting_;
+  if (wait != Wait::launch) lock.lock();
+  while (!lock.owns_lock() && !lock.try_lock() && Clock::now() < deadline) std::this_thread::sleep_for(100us);
+  --waiting_;
   return lock.owns_lock();
+}
+
+std::chrono::milliseconds SqliteStore::brief() const {
+  return held_.empty() ? std::min(kLaunchPatience, options_.patience) : 0ms;
+}
+
+bool SqliteStore::may_try_again() const {
+  return main_ && main_->gave_way() && Clock::now() < deadline_;
 }
 
 std::string SqliteStore::why_not_usable(Access access) const {
@@ -125,6 +134,7 @@ bool SqliteStore::recover(const SqliteError& error) {
   try {
     switch (error.trouble()) {
       case Trouble::full:
+        if (make_room()) return true;
         return go_to_memory("database_full", why);
       case Trouble::read_only:
         return go_to_memory("database_read_only", why);
@@ -145,6 +155,23 @@ bool SqliteStore::meet_damage(const SqliteError& error) {
   if (!moved) return go_to_memory("database_corrupt", "'" + path_ + "': " + error.what() + "; " + moved.error());
   if (!moved->empty()) warn("database_corrupt", corrupt_text(path_, *moved, error.what()));
   return replace_file();
+}
+
+bool SqliteStore::make_room() {
+  // Never in a launch; and no winner goes for it: who starts again and again on a full disk would lose them all.
+  if (in_launch_ || std::exchange(made_room_, true)) return false;
+  Evicted dropped;
+  try {
+    main_->execute("PRAGMA wal_checkpoint(TRUNCATE)");
+    const std::vector<std::string> losers = loser_cubins(*main_);
+    for (size_t at = 0; at < losers.size();) drop_loser_cubins(*main_, losers, at, INT64_MAX, dropped);
+    main_->execute("PRAGMA incremental_vacuum");
+    main_->execute("PRAGMA wal_checkpoint(TRUNCATE)");
+  } catch (const SqliteError& error) {
+    if (error.trouble() != Trouble::busy && dropped.cubins == 0) return false;
+  }
+  forget_found();
+  return true;
 }
 
 bool SqliteStore::replace_file() {
@@ -183,20 +210,6 @@ void SqliteStore::carry_over() {
     study.id = insert_study(*main_, ensure_key(*main_, study.key, now()), study.row, this_process(), now());
   for (const auto& [key, active] : leases_) adopt_lease(*main_, active.lease, active.request, now());
   transaction.commit();
-}
-
-Result<Claim> SqliteStore::claim(const key::TuningKey& key, std::chrono::milliseconds budget, bool force) {
-  return run(Wait::work, Access::write, [&](Database& database) {
-    const int below = read_base([&](Database& base) { return winner_state(base, key.sha256); }).value_or(0);
-    Claim claim;
-    claim.state = Claim::State::answered;
-    if (below == 2 || (below == 1 && !force)) return claim;
-    write_held(database);
-    const LeaseRequest request{key.sha256, budget, force, this_process()};
-    claim = store::claim(database, request, now());
-    if (claim.state == Claim::State::acquired) leases_[key.sha256] = {claim.lease, request};
-    return claim;
-  });
 }
 
 Result<void> SqliteStore::keep_until_tuned(const std::string& build_sha256, const std::string& problem) {

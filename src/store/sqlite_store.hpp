@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/clock.hpp"
 #include "store/open.hpp"
 #include "store/rows.hpp"
 #include "store/store.hpp"
@@ -48,7 +49,7 @@ class SqliteStore final : public Store {
   Result<void> renew(const Lease& lease) override;
   Result<void> release(const Lease& lease) override;
   Result<int64_t> begin_study(const key::TuningKey& key, const StudyRow& study) override;
-  Result<void> add_trial(int64_t study, const Lease& lease, const TrialRow& trial) override;
+  Result<bool> add_trial(int64_t study, const Lease& lease, const TrialRow& trial) override;
   Result<std::vector<TrialRow>> trials_of(const std::string& key_sha256) override;
   Result<void> end_study(int64_t study, const Lease& lease, const StudyEnd& end,
                          const std::optional<WinnerRow>& winner) override;
@@ -69,7 +70,9 @@ class SqliteStore final : public Store {
   void put_toolchain(const Toolchain& toolchain) override;
 
  private:
-  enum class Wait : uint8_t { launch, work };  ///< 200 ms or 5 s, for our own lock and for the file's
+  /// launch: 200 ms in all, for our own lock and for the file's. brief: 200 ms for the file's, not at all where
+  /// something is being kept already. work: 5 s for the file's, or what OpenOptions say.
+  enum class Wait : uint8_t { launch, brief, work };
   enum class Access : uint8_t { read, write };
 
   struct ActiveStudy {
@@ -83,10 +86,13 @@ class SqliteStore final : public Store {
   };
 
   /// Runs work(main_) under the lock. Trouble with the file is met as the class comment says and the work tried again.
+  /// Who waits for a file that others keep locked lets those in who read, or are in a launch.
   template <class Work>
   auto run(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))>;
   template <class Work>
-  auto run_locked(Wait wait, Access access, Work work) -> Result<decltype(work(std::declval<Database&>()))>;
+  auto run_locked(Wait wait, Access access, Work work)
+      -> std::optional<Result<decltype(work(std::declval<Database&>()))>>;  ///< nothing: it gave way and is to try
+                                                                            ///< again
   /// As run, for reading. What `work` finds in the base, if there is one, is given to `merge(T& found, T below)`.
   template <class Work, class Merge>
   auto read(Wait wait, Work work, Merge merge) -> Result<decltype(work(std::declval<Database&>()))>;
@@ -94,25 +100,35 @@ class SqliteStore final : public Store {
   auto read_base(Work work) -> std::optional<decltype(work(std::declval<Database&>()))>;
 
   /// As run, for writing, for what a running study must not lose: where another process keeps the file locked for
-  /// longer than we wait, `work` is kept and done before the next such call, or when the store closes. `last_chance`:
-  /// waits long although something is being kept already.
-  Result<void> write_or_hold(bool last_chance, std::function<Result<void>(Database&)> work);
-  void write_held(Database& database);  ///< throws while the file is locked
+  /// longer than we wait, `work` is kept and done before the next such call, or when the store closes. `bytes`: that it
+  /// keeps in memory meanwhile. soon: waits briefly; trial: long, but briefly where something is being kept already;
+  /// last: long.
+  enum class Hold : uint8_t { soon, trial, last };
+  using HeldWork = std::function<Result<void>(Database&)>;
+  Result<void> write_or_hold(Hold how, HeldWork work, size_t bytes = 0);
+  void write_held(Database& database);      ///< throws while the file is locked
+  bool may_hold(const SqliteError& error);  ///< and not try again first
+  void hold(HeldWork work, size_t bytes = 0);
   Result<void> commit_end(Database& database, int64_t study, const Lease& lease, const StudyEnd& end,
                           const std::optional<WinnerRow>& winner, int64_t at);
 
-  bool lock_within(Wait wait, std::unique_lock<std::mutex>& lock);
+  bool lock_within(Wait wait, Access access, std::unique_lock<std::mutex>& lock);
+  std::chrono::milliseconds brief() const;
+  bool may_try_again() const;  ///< the last wait for the file ended only because somebody else wanted the connection
   std::string why_not_usable(Access access) const;  ///< "" when it is
   bool recover(const SqliteError& error);           ///< whether the work should be tried again
   bool replace_file();                              ///< opens the path anew; false: `main_` is nothing then
   bool go_to_memory(const char* code, const std::string& why);
   bool meet_damage(const SqliteError& error);
+  bool make_room();  ///< once: on a full disk drops what nobody needs; whether the work should be tried again
   void carry_over();
   Failure failure(const SqliteError& error) const;
   template <class Find>
   Result<std::optional<WinnerRow>> winner_by(Find find);
   /// As store::find_winner, or from what was found and verified before, while the file is what it was.
   std::optional<FoundWinner> find_again(Database& database, const std::string& key_sha256);
+  void keep_found(const std::string& key_sha256, const FoundWinner& found);
+  void forget_found();
   void note_use(const FoundWinner& found);      ///< once a day
   void drop_if_damaged(ArtifactRow& artifact);  ///< checks the cubin and warns
   void keep_tidy();
@@ -127,18 +143,23 @@ class SqliteStore final : public Store {
   std::atomic<bool> too_large_{false};  ///< at a study's end the file was larger than the cap
   pid_t pid_;
   mutable std::mutex mutex_;
-  std::atomic<int> launches_waiting_{0};
+  std::atomic<int> waiting_{0};  ///< launches and readers, for mutex_
   std::optional<Database> main_, base_;
   bool main_is_file_ = false;
   bool refuses_writes_ = false;  ///< opened for reading only
   std::string state_ = "ok";
   std::chrono::milliseconds patience_{5000};
+  Clock::time_point deadline_;  ///< of the call under way
+  bool in_launch_ = false;      ///< it is a launch's
+  bool made_room_ = false;
   std::vector<Warning> warnings_;  ///< to be said when the lock is free
   std::map<int64_t, ActiveStudy> studies_;
   std::map<std::string, ActiveLease> leases_;  ///< by key
   std::map<std::string, FoundWinner> found_;   ///< by key; empty after any write of ours
+  size_t found_bytes_ = 0;                     ///< of their cubins
   uint32_t found_version_ = 0;                 ///< Database::seen_version() then
-  std::deque<std::function<Result<void>(Database&)>> held_;
+  std::deque<HeldWork> held_;
+  size_t held_bytes_ = 0;
 };
 
 }  // namespace jitune::store

@@ -68,15 +68,40 @@ std::optional<FoundWinner> SqliteStore::find_again(Database& database, const std
     if (database.seen_version() == found_version_) return before->second;
   }
   std::optional<FoundWinner> found = store::find_winner(database, key_sha256);
-  if (database.seen_version() != found_version_) found_.clear();
+  if (database.seen_version() != found_version_) forget_found();
   found_version_ = database.seen_version();
   if (!found || !found->row.artifact || found->row.artifact->cubin.size() > kFoundBytes) return found;
   drop_if_damaged(*found->row.artifact);
   if (found->row.artifact->cubin.empty()) return found;
   found->verified = true;
-  if (found_.size() >= kFoundBytes / found->row.artifact->cubin.size()) found_.clear();
-  found_[key_sha256] = *found;
+  keep_found(key_sha256, *found);
   return found;
+}
+
+/// In the place of others where there is no room: in their memory too, for to give 40 KiB back and ask for them anew
+/// costs as much as to look a key up.
+void SqliteStore::keep_found(const std::string& key_sha256, const FoundWinner& found) {
+  const size_t bytes = found.row.artifact->cubin.size();
+  decltype(found_)::node_type place;
+  while (!found_.empty() && found_bytes_ + bytes > kFoundBytes) {
+    auto next = found_.upper_bound(key_sha256);  // any: keys are hashes
+    if (next == found_.end()) next = found_.begin();
+    found_bytes_ -= next->second.row.artifact->cubin.size();
+    place = found_.extract(next);
+  }
+  found_bytes_ += bytes;
+  if (place.empty()) {
+    found_.emplace(key_sha256, found);
+    return;
+  }
+  place.key() = key_sha256;
+  place.mapped() = found;
+  found_.insert(std::move(place));
+}
+
+void SqliteStore::forget_found() {
+  found_.clear();
+  found_bytes_ = 0;
 }
 
 Result<std::optional<WinnerRow>> SqliteStore::find_compatible(const key::TuningKey& key) {
@@ -157,13 +182,16 @@ Result<void> SqliteStore::put_artifact(const ArtifactRow& artifact, const key::S
                                        const std::string& source_text) {
   if (!artifact.cubin.empty() && !artifact.cubin_sha256.empty() && sha256_hex(artifact.cubin) != artifact.cubin_sha256)
     return Failure{"the cubin of config " + artifact.config + " is not what its SHA-256 says; it was not stored"};
-  return plain(run(Wait::work, Access::write, [&](Database& database) {
-    Transaction transaction(database);
-    keep_source(database, source, source_text, now());
-    keep_artifact(database, artifact, source.sha256, now());
-    transaction.commit();
-    return Done{};
-  }));
+  return write_or_hold(
+      Hold::soon,
+      [this, artifact, source, source_text](Database& database) -> Result<void> {
+        Transaction transaction(database);
+        keep_source(database, source, source_text, now());
+        keep_artifact(database, artifact, source.sha256, now());
+        transaction.commit();
+        return {};
+      },
+      artifact.cubin.size() + source_text.size());
 }
 
 Result<std::optional<std::string>> SqliteStore::known_failure(const std::string& build_sha256,
@@ -175,12 +203,12 @@ Result<std::optional<std::string>> SqliteStore::known_failure(const std::string&
 
 Result<void> SqliteStore::record_failure(const std::string& build_sha256, const std::string& problem,
                                          const std::string& status, const std::string& error) {
-  return plain(run(Wait::work, Access::write, [&](Database& database) {
+  return write_or_hold(Hold::soon, [=, this](Database& database) -> Result<void> {
     Transaction transaction(database);
     store::record_failure(database, build_sha256, problem, status, error, now());
     transaction.commit();
-    return Done{};
-  }));
+    return {};
+  });
 }
 
 Result<std::optional<Store::NearKey>> SqliteStore::find_nearest(const key::TuningKey& key) {

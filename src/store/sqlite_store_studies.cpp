@@ -7,6 +7,8 @@ namespace jitune::store {
 namespace {
 
 constexpr std::chrono::milliseconds kHeldPatience{200};
+constexpr int64_t kNumbersOfNoFile = int64_t{1} << 62;
+constexpr size_t kMostHeldBytes = size_t{64} << 20;  // of cubins
 
 Failure lost(Database& database, const Lease& lease, int64_t now) {
   return {"the lease on key " + lease.key_sha256.substr(0, 12) + " is not ours any more (held by " +
@@ -15,22 +17,32 @@ Failure lost(Database& database, const Lease& lease, int64_t now) {
 
 }  // namespace
 
-Result<void> SqliteStore::write_or_hold(bool last_chance, std::function<Result<void>(Database&)> work) {
-  return plain(run(Wait::work, Access::write, [&](Database& database) -> Result<void> {
+bool SqliteStore::may_hold(const SqliteError& error) {
+  return error.trouble() == Trouble::busy && main_is_file_ && !may_try_again();
+}
+
+void SqliteStore::hold(HeldWork work, size_t bytes) {
+  warnings_.push_back({"database_busy", "",
+                       "'" + path_ +
+                           "' is kept locked by another process; what studies find is kept in memory and written "
+                           "when it is free",
+                       path_ + " studies"});
+  held_.push_back(std::move(work));
+  held_bytes_ += bytes;
+}
+
+Result<void> SqliteStore::write_or_hold(Hold how, HeldWork work, size_t bytes) {
+  const Wait wait = how == Hold::soon ? Wait::brief : Wait::work;
+  return plain(run(wait, Access::write, [&](Database& database) -> Result<void> {
     try {
       // Who has waited for long once does not wait so long again, trial after trial.
-      if (!held_.empty() && !last_chance)
+      if (!held_.empty() && how == Hold::trial)
         database.wait_at_most_ms(static_cast<int>(std::min(kHeldPatience, options_.patience).count()));
       write_held(database);
       return work(database);
     } catch (const SqliteError& error) {
-      if (error.trouble() != Trouble::busy || !main_is_file_) throw;
-      warnings_.push_back({"database_busy", "",
-                           "'" + path_ +
-                               "' is kept locked by another process; what studies find is kept in memory and written "
-                               "when it is free",
-                           path_ + " studies"});
-      held_.push_back(std::move(work));
+      if (!may_hold(error) || held_bytes_ + bytes > kMostHeldBytes) throw;
+      hold(std::move(work), bytes);
       return {};
     }
   }));
@@ -46,6 +58,36 @@ void SqliteStore::write_held(Database& database) {
     }
     held_.pop_front();
   }
+  held_bytes_ = 0;
+}
+
+/// Where the file stays locked, nobody else can claim the key either: the claim is kept with what the study will find,
+/// and made good before any of it is written. If another one has the key then, the study's result is dropped.
+Result<Claim> SqliteStore::claim(const key::TuningKey& key, std::chrono::milliseconds budget, bool force) {
+  return run(Wait::work, Access::write, [&](Database& database) {
+    const int below = read_base([&](Database& base) { return winner_state(base, key.sha256); }).value_or(0);
+    Claim claim;
+    claim.state = Claim::State::answered;
+    if (below == 2 || (below == 1 && !force)) return claim;
+    const LeaseRequest request{key.sha256, budget, force, this_process()};
+    try {
+      // No budget is spent on waiting.
+      database.wait_at_most_ms(static_cast<int>(std::min(patience_, std::max(budget, kLaunchPatience)).count()));
+      write_held(database);
+      claim = store::claim(database, request, now());
+    } catch (const SqliteError& error) {
+      if (!may_hold(error)) throw;
+      claim = would_claim(database, request, now());
+      if (claim.state != Claim::State::acquired) return claim;
+      hold([this, request](Database& later) -> Result<void> {
+        const Claim made = store::claim(later, request, now());
+        if (made.state == Claim::State::acquired) return {};
+        return lost(later, {request.key_sha256, request.token}, now());
+      });
+    }
+    if (claim.state == Claim::State::acquired) leases_[key.sha256] = {claim.lease, request};
+    return claim;
+  });
 }
 
 Result<void> SqliteStore::renew(const Lease& lease) {
@@ -58,7 +100,7 @@ Result<void> SqliteStore::renew(const Lease& lease) {
 }
 
 Result<void> SqliteStore::release(const Lease& lease) {
-  return write_or_hold(true, [this, lease](Database& database) -> Result<void> {
+  return write_or_hold(Hold::last, [this, lease](Database& database) -> Result<void> {
     Transaction transaction(database);
     release_lease(database, lease);
     transaction.commit();
@@ -68,28 +110,51 @@ Result<void> SqliteStore::release(const Lease& lease) {
 }
 
 Result<int64_t> SqliteStore::begin_study(const key::TuningKey& key, const StudyRow& study) {
-  return run(Wait::work, Access::write, [&](Database& database) {
-    write_held(database);
+  const auto insert = [this, key, study, at = now()](Database& database) {
     Transaction transaction(database);
-    const int64_t id = insert_study(database, ensure_key(database, key, now()), study, this_process(), now());
+    const int64_t id = insert_study(database, ensure_key(database, key, at), study, this_process(), at);
     transaction.commit();
-    // After a change of files a number may have been given out before.
-    const int64_t number = studies_.empty() ? id : std::max(id, studies_.rbegin()->first + 1);
+    return id;
+  };
+  return run(Wait::work, Access::write, [&](Database& database) {
+    int64_t id = 0;  // none yet
+    try {
+      if (!held_.empty()) database.wait_at_most_ms(static_cast<int>(std::min(kHeldPatience, patience_).count()));
+      write_held(database);
+      id = insert(database);
+    } catch (const SqliteError& error) {
+      if (!may_hold(error)) throw;
+    }
+    // After a change of files a number may have been given out before. What is still without one of the file's own gets
+    // one that no file has.
+    const int64_t least = id > 0 ? id : kNumbersOfNoFile;
+    const int64_t number = studies_.empty() ? least : std::max(least, studies_.rbegin()->first + 1);
     studies_[number] = {key, study, id};
+    if (id == 0)
+      hold([this, insert, number](Database& later) -> Result<void> {
+        const auto active = studies_.find(number);
+        if (active != studies_.end() && active->second.id == 0) active->second.id = insert(later);
+        return {};
+      });
     return number;
   });
 }
 
-Result<void> SqliteStore::add_trial(int64_t study, const Lease& lease, const TrialRow& trial) {
-  return write_or_hold(false, [this, study, lease, trial, at = now()](Database& database) -> Result<void> {
-    const auto active = studies_.find(study);
-    Transaction transaction(database);
-    insert_trial(database, active == studies_.end() ? study : active->second.id, trial, at);
-    const bool held = renew_lease(database, lease, now());
-    transaction.commit();
-    if (held) return {};
-    return Failure{"the trial was kept, but " + lost(database, lease, now()).message + ": stop this study"};
-  });
+Result<bool> SqliteStore::add_trial(int64_t study, const Lease& lease, const TrialRow& trial) {
+  const auto is_lost = std::make_shared<bool>(false);
+  const auto added =
+      write_or_hold(Hold::trial, [this, study, lease, trial, at = now(), is_lost](Database& database) -> Result<void> {
+        const auto active = studies_.find(study);
+        Transaction transaction(database);
+        insert_trial(database, active == studies_.end() ? study : active->second.id, trial, at);
+        *is_lost = !renew_lease(database, lease, now());
+        transaction.commit();
+        if (!*is_lost) return {};
+        return Failure{"a trial was kept, but " + lost(database, lease, now()).message};
+      });
+  if (*is_lost) return false;
+  if (!added) return added.failure();
+  return true;
 }
 
 Result<void> SqliteStore::end_study(int64_t study, const Lease& lease, const StudyEnd& end,
@@ -97,7 +162,7 @@ Result<void> SqliteStore::end_study(int64_t study, const Lease& lease, const Stu
   if (winner &&
       !(winner->median_us > 0))  // without a time are only those that come from elsewhere; NaN would be stored so
     return Failure{"a study's winner needs a time: the end of study " + std::to_string(study) + " was not stored"};
-  Result<void> ended = write_or_hold(true, [this, study, lease, end, winner, at = now()](Database& database) {
+  Result<void> ended = write_or_hold(Hold::last, [this, study, lease, end, winner, at = now()](Database& database) {
     return commit_end(database, study, lease, end, winner, at);
   });
   if (too_large_.exchange(false)) (void)collect(options_.max_bytes);

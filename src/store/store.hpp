@@ -188,6 +188,8 @@ class Store {
   /// Statuses by build key, without cubins and logs, for many at once: what is there and need not be compiled.
   virtual Result<std::vector<ArtifactRow>> find_artifacts(const std::vector<std::string>& build_sha256) = 0;
   /// Keeps the first artifact of a build key; `source` and `headers` are kept once per source hash for people to audit.
+  /// Waits 200 ms for a file that others keep locked, then is kept in memory as add_trial() says, as record_failure()
+  /// is.
   virtual Result<void> put_artifact(const ArtifactRow& artifact, const key::SourceHash& source,
                                     const std::string& source_text) = 0;
 
@@ -210,12 +212,12 @@ class Store {
   virtual Result<void> release(const Lease& lease) = 0;
   /// Makes the key's row and the study's. Returns the study's number.
   virtual Result<int64_t> begin_study(const key::TuningKey& key, const StudyRow& study) = 0;
-  /// Commits one trial; renews the lease with it. When the lease is lost the trial is kept all the same, and the
-  /// failure says that the study should stop. Where another process keeps the file locked for longer than `patience`,
-  /// this call, release() and end_study() succeed all the same: what they have to write is kept, with one warning, and
-  /// written before the next of them, at the latest when the store closes. While something is kept a trial waits 200 ms
-  /// only.
-  virtual Result<void> add_trial(int64_t study, const Lease& lease, const TrialRow& trial) = 0;
+  /// Commits one trial; renews the lease with it. False: the lease is lost. The trial is kept all the same, but the
+  /// study should stop: another process has the key, and end_study() would drop the result. Where another process keeps
+  /// the file locked for longer than `patience`, this call, claim(), begin_study(), release() and end_study() succeed
+  /// all the same: what they have to write is kept, with one warning, and written before the next of them, at the
+  /// latest when the store closes. While something is kept a trial waits 200 ms only.
+  virtual Result<bool> add_trial(int64_t study, const Lease& lease, const TrialRow& trial) = 0;
   /// Latest trial of each config for this key, over all its studies.
   virtual Result<std::vector<TrialRow>> trials_of(const std::string& key_sha256) = 0;
   /// Ends a study. With a winner: winner, artifact, cubin and end in one transaction, only while the lease is still

@@ -227,7 +227,15 @@ TEST_CASE("a locked file: launches wait 200 ms at most and readers not at all") 
   CHECK_FALSE(missed.ok());
   CHECK(missed.error().find("locked") != std::string::npos);
   CHECK(ms_since(start) > 150);
-  CHECK(ms_since(start) < 2500);
+  double least = ms_since(start);
+  for (int i = 0; i < 3 && least > 300; ++i) {  // a loaded machine adds to it, but not each time
+    test::Said unheard;
+    auto another = test::open_store(path, &unheard.log);
+    start = Clock::now();
+    CHECK_FALSE(another->record_miss(key, "{}", "").ok());
+    least = std::min(least, ms_since(start));
+  }
+  CHECK(least < 300);
   // The next one does not wait again.
   start = Clock::now();
   CHECK_FALSE(store->record_miss(key, "{}", "").ok());
@@ -238,7 +246,7 @@ TEST_CASE("a locked file: launches wait 200 ms at most and readers not at all") 
     other.execute("ROLLBACK");
   });
   start = Clock::now();
-  CHECK(store->record_failure(test::sample_artifact("{}").build_sha256, "", "compile_error", "x").ok());
+  CHECK(store->keep_until_tuned(test::sample_artifact("{}").build_sha256, "{}").ok());
   release.join();
   CHECK(ms_since(start) > 250);
   CHECK(said.codes == std::vector<std::string>{"database_busy"});

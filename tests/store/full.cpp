@@ -24,6 +24,7 @@ struct Plan {
   int writes_left = -1;  ///< the write after these fails, and all that follow; negative: none does
   int code = SQLITE_FULL;
   int failed = 0;
+  int64_t room = -1;    ///< bytes that the main file and its log may have together; negative: any
   int steps_left = -1;  ///< the write, truncation, sync or lock after these is the process's last; negative: none is
 };
 Plan plan;
@@ -31,6 +32,7 @@ Plan plan;
 struct ShimFile {
   sqlite3_file base;
   sqlite3_file* real;
+  const char* name;  ///< null for a temporary file
 };
 
 sqlite3_vfs* real_vfs = nullptr;
@@ -41,7 +43,25 @@ sqlite3_file* real_of(sqlite3_file* file) {
   return reinterpret_cast<ShimFile*>(file)->real;
 }
 
-bool fails() {
+int64_t size_of(const std::string& path) {
+  std::error_code absent;
+  const auto bytes = std::filesystem::file_size(path, absent);
+  return absent ? 0 : static_cast<int64_t>(bytes);
+}
+
+/// Whether to write up to `end` of a file would take more room than there is.
+bool has_no_room(const ShimFile& file, int64_t end) {
+  if (plan.room < 0 || file.name == nullptr) return false;
+  const std::string path = file.name, main = path.substr(0, path.rfind("-wal"));
+  const int64_t more = end - size_of(path);
+  return more > 0 && size_of(main) + size_of(main + "-wal") + more > plan.room;
+}
+
+bool fails(const ShimFile& file, int64_t end) {
+  if (has_no_room(file, end)) {
+    ++plan.failed;
+    return true;
+  }
   if (plan.writes_left < 0) return false;
   if (plan.writes_left > 0) {
     --plan.writes_left;
@@ -59,6 +79,7 @@ void may_die() {
 int shim_open(sqlite3_vfs*, sqlite3_filename name, sqlite3_file* file, int flags, int* out_flags) {
   auto* shim = reinterpret_cast<ShimFile*>(file);
   shim->real = reinterpret_cast<sqlite3_file*>(shim + 1);
+  shim->name = name;
   const int code = real_vfs->xOpen(real_vfs, name, shim->real, flags, out_flags);
   shim->base.pMethods = shim->real->pMethods != nullptr ? &shim_methods : nullptr;
   return code;
@@ -73,7 +94,8 @@ void make_methods() {
   };
   shim_methods.xWrite = [](sqlite3_file* f, const void* b, int n, sqlite3_int64 o) {
     may_die();
-    return fails() ? plan.code : real_of(f)->pMethods->xWrite(real_of(f), b, n, o);
+    return fails(*reinterpret_cast<ShimFile*>(f), o + n) ? plan.code
+                                                         : real_of(f)->pMethods->xWrite(real_of(f), b, n, o);
   };
   shim_methods.xTruncate = [](sqlite3_file* f, sqlite3_int64 n) {
     may_die();
@@ -225,6 +247,38 @@ TEST_CASE("a disk that is full from the start gives a store in memory") {
     CHECK(later.codes.empty());
     test::publish(*again, test::sample_key());
   }
+}
+
+TEST_CASE("on a full disk what nobody needs goes first") {
+  test::TempDir dir;
+  const std::string path = dir / "j.db";
+  FailingFiles failing;
+  test::Said said;
+  auto store = test::open_store(path, &said.log);
+  test::publish(*store, test::sample_key(R"({"M":1})"));
+  int losers = 0;
+  SUBCASE("and is enough") {
+    losers = 40;
+  }
+  SUBCASE("and where there is none, memory serves") {}
+  for (int i = 0; i < losers; ++i) {
+    auto artifact = test::sample_artifact("{\"BLOCK\":" + std::to_string(1000 + i) + "}",
+                                          std::string(40'000, static_cast<char>(i)));
+    REQUIRE_OK(store->put_artifact(artifact, test::sample_source(), "source"));
+  }
+  test::publish(*store, test::sample_key(R"({"M":2})"));  // empties the log
+  plan.room = size_of(path) + size_of(path + "-wal") + 200'000;
+  auto large = test::sample_artifact(R"({"BLOCK":1})", std::string(600'000, 'x'));
+  REQUIRE_OK(store->put_artifact(large, test::sample_source(), "source"));
+  CHECK(plan.failed > 0);
+  CHECK(store->in_memory() == (losers == 0));
+  CHECK(said.codes.size() == (losers == 0 ? 1 : 0));
+  CHECK(store->find_artifact(large.build_sha256)->value().cubin == large.cubin);
+  for (const char* problem : {R"({"M":1})", R"({"M":2})"})
+    CHECK(store->find_winner(test::sample_key(problem).sha256)->value().artifact->cubin.size() > 0);
+  store.reset();
+  plan = {};
+  CHECK(integrity(path) == "ok");
 }
 
 TEST_CASE("for jit-prewarm a full disk is a failure, and works again when there is room") {

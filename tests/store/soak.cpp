@@ -146,8 +146,9 @@ class Writer {
     if (!study.ok()) return failed(3, study.error());
     store::TrialRow trial = test::sample_trial(R"({"BLOCK":64})", 20);
     trial.error = std::to_string(slot_) + ":" + std::to_string(board_.numbers[slot_] + 1);
-    if (const auto added = board_.timed([&] { return store.add_trial(*study, claim->lease, trial); }); !added.ok())
-      return failed(4, added.error());
+    const auto added = board_.timed([&] { return store.add_trial(*study, claim->lease, trial); });
+    if (!added.ok() || !*added) return failed(4, added.ok() ? "the lease is lost" : added.error());
+    if (!said_.codes.empty()) return failed(7, "a call waited for more than 5 s");
     ++board_.numbers[slot_];
     ++board_.committed;
     int me = mine;

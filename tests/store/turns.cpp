@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/hash.hpp"
 #include "forks.hpp"
 #include "samples.hpp"
 #include "store/open.hpp"
@@ -163,4 +165,96 @@ TEST_CASE("what a study finds while another process keeps the file locked is wri
   REQUIRE(again->find_winner(key.sha256)->has_value());
   CHECK((*again->find_winner(key.sha256))->config == R"({"BLOCK":256})");
   CHECK(again->claim(key, 60s, true)->state == store::Claim::State::acquired);  // the lease is gone
+}
+
+TEST_CASE("a study that begins while the file is locked is kept in memory, the key's claim with it") {
+  test::TempDir dir;
+  const std::string path = dir / "j.db";
+  const auto key = test::sample_key();
+  test::Said said;
+  auto store = test::open_store(path, &said.log);
+  store::Database other(path, SQLITE_OPEN_READWRITE);
+  other.execute("BEGIN IMMEDIATE");
+  auto begin = Clock::now();
+  auto claim = store->claim(key, 300ms, false);  // waits no longer than the budget
+  CHECK(ms_since(begin) < 2500);
+  REQUIRE_OK(claim);
+  CHECK(claim->state == store::Claim::State::acquired);
+  begin = Clock::now();
+  auto study = store->begin_study(key, test::sample_study());
+  REQUIRE_OK(study);
+  CHECK(store->add_trial(*study, claim->lease, test::sample_trial(R"({"BLOCK":256})", 20)).value());
+  CHECK(ms_since(begin) < 2500);
+  CHECK_FALSE(store->in_memory());
+  CHECK(said.codes == std::vector<std::string>{"database_busy"});
+  bool another_has_it = false;
+  SUBCASE("and written when it is free") {
+    other.execute("ROLLBACK");
+  }
+  SUBCASE("and dropped where another process has the key by then") {
+    other.execute("ROLLBACK");
+    CHECK(test::open_store(path)->claim(key, 60s, false)->state == store::Claim::State::acquired);
+    another_has_it = true;
+  }
+  const auto winner = test::sample_winner(R"({"BLOCK":256})", 20);
+  CHECK(store->end_study(*study, claim->lease, {"won", ""}, winner).ok() == !another_has_it);
+  CHECK(store->find_winner(key.sha256)->has_value() == !another_has_it);
+  CHECK(store->trials_of(key.sha256)->size() == 1);
+  CHECK(said.count("store_write") == (another_has_it ? 2 : 0));  // the claim and the trial
+  CHECK(test::open_store(path)->claim(key, 60s, true)->state ==
+        (another_has_it ? store::Claim::State::held : store::Claim::State::acquired));
+}
+
+TEST_CASE("what a launch compiles does not wait for a locked file, and is stored when it is free") {
+  test::TempDir dir;
+  const std::string path = dir / "j.db";
+  test::Said said;
+  auto store = test::open_store(path, &said.log);
+  store::Database other(path, SQLITE_OPEN_READWRITE);
+  other.execute("BEGIN IMMEDIATE");
+  const auto artifact = test::sample_artifact(R"({"BLOCK":64})");
+  auto begin = Clock::now();
+  for (int i = 0; i < 20; ++i) {
+    auto one = artifact;
+    one.build_sha256 = sha256_hex("build" + std::to_string(i));
+    REQUIRE_OK(store->put_artifact(one, test::sample_source(), "source"));
+    REQUIRE_OK(store->record_failure(one.build_sha256, "", "compile_crash", "x"));
+  }
+  CHECK(ms_since(begin) < 2000);  // 200 ms and what a loaded machine adds; not 40 times that
+  CHECK(said.codes == std::vector<std::string>{"database_busy"});
+  other.execute("ROLLBACK");
+  store.reset();
+  auto again = test::open_store(path);
+  CHECK(again->health()->artifacts == 20);
+  CHECK(again->known_failure(sha256_hex("build19"), "")->value() == "compile_crash");
+}
+
+TEST_CASE("who only reads gets in while another thread waits for a locked file") {
+  test::TempDir dir;
+  const std::string path = dir / "j.db";
+  const auto key = test::sample_key();
+  auto store = test::open_store(path);
+  test::publish(*store, key);
+  auto claim = store->claim(key, 60s, true);
+  auto study = store->begin_study(key, test::sample_study());
+  REQUIRE_OK(study);
+  store::Database other(path, SQLITE_OPEN_READWRITE);
+  other.execute("BEGIN IMMEDIATE");
+  std::atomic<bool> done{false};
+  std::thread tuning([&] {
+    CHECK(store->add_trial(*study, claim->lease, test::sample_trial(R"({"BLOCK":64})", 20)).value());
+    done = true;
+  });
+  std::this_thread::sleep_for(100ms);
+  const auto begin = Clock::now();
+  for (int i = 0; i < 5; ++i) {
+    CHECK(store->find_winner(key.sha256)->has_value());
+    CHECK(store->find_artifact(test::sample_artifact(R"({"BLOCK":128})").build_sha256)->has_value());
+    CHECK(store->trials_of(key.sha256)->size() == 2);
+  }
+  CHECK(ms_since(begin) < 2500);
+  CHECK_FALSE(done);  // it waits on, for its 5 s
+  other.execute("ROLLBACK");
+  tuning.join();
+  CHECK(store->trials_of_study(*study)->size() == 1);
 }
