@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <sqlite3.h>
 
+#include "base/files.hpp"
 #include "base/json.hpp"
 #include "samples.hpp"
 #include "store/open.hpp"
@@ -182,4 +183,26 @@ TEST_CASE("list, find_keys and health") {
   CHECK(health->file_bytes > 4096);
   CHECK(health->quick_check == "ok");
   CHECK(health->schema == 2);
+}
+
+TEST_CASE("the README says what each column of each table is") {
+  const auto readme = read_file(JITUNE_SOURCE_DIR "/README.md");
+  REQUIRE_OK(readme);
+  const size_t begin = readme->find("\nColumn by column"), end = readme->find("\nAt a study's end", begin);
+  REQUIRE(end != std::string::npos);
+  const std::string text = readme->substr(begin, end - begin);
+  store::Database database = store::open_memory();
+  store::Statement table = database.prepare(
+      "SELECT name, (SELECT group_concat(name, ' ') FROM pragma_table_info(s.name)) || ' ' FROM sqlite_schema s WHERE "
+      "type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'");
+  while (table.next()) {
+    const std::string name = table.text(), columns = table.text();
+    const size_t at = text.find("**`" + name + "`**");
+    REQUIRE_MESSAGE(at != std::string::npos, name);
+    const std::string own = text.substr(at, text.find("**`", at + name.size() + 4) - at);
+    for (size_t from = 0; from < columns.size(); from = columns.find(' ', from) + 1) {
+      const std::string column = columns.substr(from, columns.find(' ', from) - from);
+      CHECK_MESSAGE(has(own, "`" + column + "`"), name, ".", column);
+    }
+  }
 }
