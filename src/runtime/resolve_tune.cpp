@@ -116,6 +116,9 @@ std::optional<Resolver::Answer> Resolver::tune(const PlanKey& key, const UseMean
   request.force = track_ == Track::retune;
   request.cancelled = [this] { return !tuner_.may_tune(); };
   request.context = context_for_measuring();
+  for (const auto& bundle : tuner_.bundles())
+    if (auto shipped = bundle.store->find_compatible(*key_); shipped && *shipped)
+      if (auto config = space::parse_values((*shipped)->config)) request.first.push_back(std::move(*config));
   CallerData data;
   const bool has_data = !arguments_.empty() || ScopedInputs::any();  // without, the stream is not waited for
   auto config = instance_->default_config();

@@ -74,6 +74,25 @@ compile::Artifact to_artifact(const pool::Reply& reply) {
   }
 }
 
+/// For JITUNE_LOG=key: as FieldHasher::text() of what make_build_key hashes.
+std::string fields_of(const key::BuildKey& key) {
+  const std::pair<const char*, std::string> fields[] = {
+      {"source_sha256", key.source_sha256},
+      {"entry", key.entry},
+      {"is_template", std::to_string(int{key.is_template})},
+      {"config", key.config},
+      {"defines", key.defines},
+      {"defines_before_includes", std::to_string(int{key.defines_before_includes})},
+      {"headers", key.headers},
+      {"options", key.options},
+      {"nvrtc", key.nvrtc},
+      {"arch", key.arch},
+      {"gives build_sha256", key.sha256}};
+  std::string text = "schema = " + std::to_string(key::kKeySchema) + "\n";
+  for (const auto& [label, value] : fields) text += std::string(label) + " = " + value + "\n";
+  return text;
+}
+
 }  // namespace
 
 Result<CompileJob> make_job(const space::Instance& instance, const space::Config& config, const key::SourceHash& source,
@@ -117,6 +136,7 @@ int Compiler::spawned() const {
 }
 
 std::optional<Compiled> Compiler::from_store(const CompileJob& job) {
+  if (options_.log->keys()) options_.log->key(job.kernel, fields_of(job.build));
   auto row = options_.store->find_artifact(job.build.sha256);
   if (row && *row) {
     // A good artifact whose cubin was dropped or damaged is compiled again; a compile error stays one.

@@ -200,7 +200,7 @@ Result<key::TuningKey> Services::tuning_key(const space::Instance& instance) {
   const std::string callables = key::reference_callables(instance, reference_source);
   auto key =
       key::make_tuning_key(instance, *source, library ? library->build : "", options_.policy.text(), "{}", callables);
-  options_.log->key(instance.model().name(), key.hashed_text);
+  options_.log->key(instance.model().name(), key.hashed_text + "gives key_sha256 = " + key.sha256 + "\n");
   return key;
 }
 

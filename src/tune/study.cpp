@@ -14,6 +14,7 @@ using measure::TrialStatus;
 constexpr double kManyConfigs = 2000;  // more are hardly tried in one study
 constexpr double kExploreShare = 0.9;  // of the budget; the rest is for the rematch
 constexpr std::chrono::milliseconds kLookForCancel{50};
+constexpr const char* kLeaseLost = "another process has taken the key over: there was no progress here for too long";
 constexpr space::KernelFacts kAnyFacts{1, 0, 0, 1};
 constexpr std::chrono::milliseconds kLeaseWithoutBudget{600'000};
 
@@ -56,7 +57,7 @@ Study::~Study() {
 bool Study::fail(std::string outcome, std::string note) {
   const bool cancelled = was_cancelled();
   outcome_.outcome = cancelled ? "cancelled" : std::move(outcome);
-  outcome_.note = cancelled ? "" : std::move(note);
+  outcome_.note = cancelled ? (lease_lost_ ? kLeaseLost : "") : std::move(note);
   outcome_.wall_ms = elapsed_ms();
   outcome_.measure_ms = lanes_.busy_ms();
   if (study_ != 0) {
@@ -165,8 +166,10 @@ bool Study::out_of_time() const {
 }
 
 bool Study::was_cancelled() {
-  if (!cancelled_ && request_.cancelled && request_.cancelled()) cancelled_ = give_up_ = true;
+  // Without the lease another process tunes the key, and what is found here would be dropped.
+  if (!cancelled_ && (lease_lost_ || (request_.cancelled && request_.cancelled()))) cancelled_ = give_up_ = true;
   if (cancelled_ && outcome_.outcome.empty()) outcome_.outcome = "cancelled";
+  if (lease_lost_) outcome_.note = kLeaseLost;
   return cancelled_;
 }
 

@@ -171,6 +171,7 @@ class Study {
   std::shared_ptr<const measure::Candidate> trusted_kernel_;
   std::shared_ptr<const Measurer::HostOutputs> trusted_outputs_;
   bool cancelled_ = false;
+  bool lease_lost_ = false;
   bool trusted_reference_ = false;  // configs are compared with it
   // The first config that ran and was right. Every GPU times it; without a trusted reference others are compared with
   // it.

@@ -43,6 +43,10 @@ Result<void> Study::prepare_search() {
     options.top_k = static_cast<uint64_t>(instance_.model().definition().perf_model->top_k);
   }
   options.records = records_near(services_.store(), request_.key);
+  // What won with another NVRTC is likely to win again.
+  if (const auto compatible = services_.store().find_compatible(request_.key); compatible && *compatible)
+    if (auto config = space::parse_values((*compatible)->config)) options.first.push_back(std::move(*config));
+  options.first.insert(options.first.end(), request_.first.begin(), request_.first.end());
   const auto complain = [this](const std::string& trouble) {
     services_.log().warning("strategy_program", instance_.model().name(), trouble, request_.key.sha256);
   };

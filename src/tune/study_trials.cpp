@@ -176,6 +176,8 @@ void Study::write_rows() {
     if (auto added = services_.store().add_trial(study_, lease_, row); !added)
       services_.log().warning("store_write", instance_.model().name(), "a trial could not be stored: " + added.error(),
                               request_.key.sha256);
+    else
+      lease_lost_ |= !*added;
     if (request_.on_trial) request_.on_trial(row);
     report();
   }

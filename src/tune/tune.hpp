@@ -70,6 +70,7 @@ struct Request {
   /// that are done stay.
   std::function<bool()> cancelled = {};
   Rationing rationing = {};
+  std::vector<space::Config> first = {};  ///< to be tried before others, where they are valid
 };
 
 /// What came of it.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "store/sqlite.hpp"
 #include "tune/compiler.hpp"
 #include "tune/fixture.hpp"
 
@@ -168,4 +169,55 @@ TEST_CASE("compile_all compiles every config once and has nothing to do the seco
   const auto outcome = bench.tune(Bench::scale());
   REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
   CHECK(outcome.compilations == 1);
+}
+
+TEST_CASE("a study stops when its lease is lost, and leaves the key to whoever has it") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  const auto outcome = bench.tune(Bench::scale(), [&](tune::Request& request) {
+    request.on_trial = [&, trials = 0](const store::TrialRow&) mutable {
+      if (++trials != 2) return;
+      constexpr int kReadWrite = 2;  // SQLITE_OPEN_READWRITE
+      store::Database(bench.services().store().path(), kReadWrite).execute("UPDATE leases SET holder = 'another'");
+    };
+  });
+  CHECK(outcome.outcome == "cancelled");
+  CHECK(outcome.note.find("taken the key over") != std::string::npos);
+  CHECK(outcome.trials >= 3);  // the one that finds out is kept too
+  CHECK(outcome.trials < 9);
+  const auto key = bench.request(Bench::scale()).key;
+  CHECK(trials(bench, key.sha256).size() == static_cast<size_t>(outcome.trials));
+  CHECK_FALSE(bench.services().store().find_winner(key.sha256)->has_value());
+  CHECK(bench.services().store().list()->at(0).last_outcome == "cancelled");
+}
+
+TEST_CASE("what won with another NVRTC is tried first, whatever other keys' trials say") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  REQUIRE(bench.tune(Bench::scale()).outcome == "won");
+  auto& store = bench.services().store();
+  // Nearer, by other options alone, and of another mind.
+  key::TuningKey nearer = bench.request(Bench::scale()).key;
+  nearer.options = "{}";
+  nearer.nvrtc = "12.9.86";
+  key::seal(nearer);
+  const auto claim = store.claim(nearer, std::chrono::seconds(60), false);
+  const auto study = store.begin_study(nearer, {.strategy = "random", .space = "{}", .default_config = "{}"});
+  REQUIRE(study.ok());
+  for (const char* config : {R"({"BLOCK":64,"ITEMS":4})", R"({"BLOCK":256,"ITEMS":1})", R"({"BLOCK":256,"ITEMS":2})"}) {
+    store::TrialRow row;
+    row.config = config;
+    row.status = "ok";
+    row.samples = 3;
+    row.min_us = row.median_us = row.mean_us = row.max_us = row.first_us = config[9] == '6' ? 1 : 1000;
+    REQUIRE(store.add_trial(*study, claim->lease, row).ok());
+  }
+  REQUIRE(store.end_study(*study, claim->lease, {"no_valid_config", ""}, std::nullopt).ok());
+  const auto outcome = bench.tune(Bench::scale(), [](tune::Request& request) {
+    request.key.nvrtc = "12.9.86";
+    key::seal(request.key);
+    request.search.trials = 2;  // the default config and one more
+  });
+  REQUIRE(outcome.winner.has_value());
+  CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");
 }
