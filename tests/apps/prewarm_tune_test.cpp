@@ -240,3 +240,47 @@ TEST_CASE("--device takes an index or a UUID, and names the GPUs there are") {
   const ProgramResult doctor = prewarm(home.path(), "doctor --json", gpu);
   CHECK(Json::parse(doctor.out).at("gpus").size() == 2);
 }
+
+TEST_CASE("a killed tune goes on with no trial repeated, and a value more costs only its own configs") {
+  if (!has_nvrtc()) return;
+  TempDir home;
+  write_kernel(home.path());
+  // A launch takes its time, so that there is some to be killed in; no two configs are alike.
+  const std::string gpu = fake_gpu(
+      home.path(),
+      R"({"match": "scale<", "time_us": 20000, "spread": 0, "noise": 0, "factors": [{"64": 2, "128": 1, "256": 1.5},
+          {"1": 1.4, "2": 1, "4": 1.2}]})",
+      "\"real_time\": true, ");
+  const ProgramResult killed = run_program(
+      "cd '" + home.path() + "' && { env -u JITUNE_DATABASE HOME='" + home.path() + "' " + gpu + " " +
+      JITUNE_PREWARM_PATH + " " + kTune +
+      " > /dev/null 2>&1 & } ; program=$!; for i in $(seq 1 1000); do "
+      "n=$(sqlite3 x.db 'select count(*) from trials' 2>/dev/null); [ \"${n:-0}\" -ge 3 ] && break; sleep 0.02; done; "
+      "kill -KILL $program; wait $program; echo $?");
+  CHECK(contains(killed.out, "137"));
+  const std::string before = query(home / "x.db", "select count(*) from trials");
+  CHECK(std::stoi(before) >= 3);
+  CHECK(std::stoi(before) < 8);
+  const ProgramResult rest = prewarm(home.path(), kTune, gpu);
+  INFO(rest.out);
+  CHECK(rest.exit_code == 0);
+  CHECK(contains(rest.out, "winner   BLOCK=128 ITEMS=2"));
+  CHECK(query(home / "x.db", "select count(distinct config_id) from trials") == "8");
+  // Twice: the reference that every study times, and who may still win.
+  const std::string repeated =
+      "select distinct c.params from trials t join configs c using (config_id) join trials e on e.config_id = "
+      "t.config_id and e.study_id < t.study_id where c.params not in ('{\\\"BLOCK\\\":64,\\\"ITEMS\\\":1}', "
+      "'{\\\"BLOCK\\\":128,\\\"ITEMS\\\":2}')";
+  CHECK(query(home / "x.db", repeated) == "");
+
+  CHECK(contains(prewarm(home.path(), kTune, gpu).out, "tuned already"));
+  std::string toml = content(home / "scale.toml");
+  toml.replace(toml.find("[64, 128, 256]"), 14, "[32, 64, 128, 256]");
+  write_file(home / "scale.toml", toml);
+  const ProgramResult more = prewarm(home.path(), kTune, gpu);
+  INFO(more.out);
+  CHECK(contains(more.out, "winner   BLOCK=128 ITEMS=2"));
+  CHECK(query(home / "x.db", "select count(distinct config_id) from trials") == "11");
+  CHECK(query(home / "x.db", repeated) == "");
+  CHECK(contains(prewarm(home.path(), kTune, gpu).out, "tuned already"));
+}

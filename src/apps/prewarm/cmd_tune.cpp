@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -119,11 +120,17 @@ Json to_json(const Tuned& tuned) {
   return json;
 }
 
-/// Whether the last study of this key ended before its space was used up: then there is more to try, winner or not.
-bool was_cut_short(tune::Services& services, const key::TuningKey& key) {
+/// Whether the last study of this key ended before its space was used up, or had another space than the kernel has now:
+/// then there may be more to try, winner or not.
+bool has_more_to_try(tune::Services& services, const key::TuningKey& key, const space::Instance& instance) {
   const auto rows = services.store().find_keys(key.sha256);
-  return rows && rows->size() == 1 &&
-         (rows->front().last_outcome == "budget" || rows->front().last_outcome == "cancelled");
+  if (!rows || rows->size() != 1) return false;
+  if (rows->front().last_outcome == "budget" || rows->front().last_outcome == "cancelled") return true;
+  int64_t last = 0;
+  if (const auto trials = services.store().trials_of(key.sha256))
+    for (const store::TrialRow& trial : *trials) last = std::max(last, trial.study);
+  const auto study = services.store().find_study(last);
+  return study && *study && (*study)->row.space != instance.space_definition();
 }
 
 void check_bounded(const std::vector<Task>& tasks, const Options& options) {
@@ -151,7 +158,7 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task,
   request.more_devices.assign(devices.begin() + 1, devices.end());
   request.budget = session.options().budget;
   request.force = session.options().force;
-  request.resume = was_cut_short(services, *key);
+  request.resume = has_more_to_try(services, *key, task.instance);
   request.default_reference = session.options().default_reference;
   request.seed = session.options().seed;
   const Options& options = session.options();

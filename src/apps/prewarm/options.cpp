@@ -36,7 +36,8 @@ constexpr const char* kTuneExamples =
     "  jit-prewarm tune kernels/*.toml --problems shapes.csv --budget 30s --database engine.db\n"
     "  jit-prewarm tune --from-misses --database engine.db --budget 1m\n\n"
     "shapes.csv holds a header row with the names of the problem values, then one problem a row. A problem is for\n"
-    "every kernel that has exactly its names. A tuned problem is left as it is unless --force is given. ^C ends after\n"
+    "every kernel that has exactly its names. A tuned problem is left as it is unless --force is given, or its kernel\n"
+    "has other configs now: then only those are tried, and the best ones again. ^C ends after\n"
     "the trial that is running; every trial is stored as soon as it is known, so the same command goes on from "
     "there.\n";
 
