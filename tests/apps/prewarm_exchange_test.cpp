@@ -213,6 +213,11 @@ TEST_CASE("why names the field that differs from the nearest stored key") {
   CHECK(answer.at("differences").size() == 1);
   CHECK(contains(answer.at("differences").at(0), "source_sha256: "));
   CHECK(contains(run(home, why + "4096", 0, gpu + " JITUNE_MEASURE=hot").out, "policy"));
+  const std::string told = run(home, "tune scale.toml --problem n=64 --database x.db", 0, gpu + " JITUNE_LOG=key").err;
+  CHECK(contains(told, "jitune key scale\nschema = 1\nkernel = scale\nvariant = \nsource_sha256 = "));
+  CHECK(contains(told, "gives key_sha256 = " + query(home / "x.db", "select key from best where problem like '%64%'")));
+  CHECK(contains(told, "\nentry = scale<128, 2>\nis_template = 1\nconfig = {\"BLOCK\":128,\"ITEMS\":2}\n"));
+  CHECK(contains(told, "gives build_sha256 = "));
 }
 
 TEST_CASE("a pinned winner stays, and winners become default rules") {
@@ -318,6 +323,23 @@ TEST_CASE("files of other systems import to the right winners") {
     write_other(home, "", "BLOCK = [128, 256, 512, 768, 1024]\n", "BLOCK", "BLOCK = 128");
     CHECK(contains(import("test_test_cache_file.json", "--map block_size_x=BLOCK", 0), "1 new"));
     CHECK(query(home / "y.db", "select config, device from best") == R"({"BLOCK":768}|NVIDIA RTX A4000)");
+    // What has no answers is an error, not an empty success.
+    for (const char* file :
+         {"test_test_cache_file_T1_input.json", "kernel_tuner_schema_T1_1.0.0_input-schema.json",
+          "kernel_tuner_schema_T4_1.0.0_metadata-schema.json", "kernel_tuner_schema_T4_1.0.0_results-schema.json"})
+      import(file, "", 2);
+    // A param with values of several kinds, which the kernel does not have.
+    write_other(home, R"("n")", "BLOCK = [128, 256, 512, 768, 1024]\ntest_bool = [true, false]\n", "BLOCK",
+                "BLOCK = 128, test_bool = true");
+    CHECK(contains(import("test_strategies_test_cache_file.json", "--problem n=7 --map block_size_x=BLOCK"),
+                   "passed over, since the kernel has no such name: test_mixed, test_single, test_string"));
+    CHECK(winner("n", "7") == R"({"BLOCK":768,"test_bool":true}|NVIDIA RTX A4000)");
+    write_other(home, R"("n")", "block_size_x = [512, 1024]\nnr_outer = [64]\nCLOCK = [1710, 1905, 2100]\n",
+                "block_size_x", "block_size_x = 512, nr_outer = 64, CLOCK = 2100");
+    CHECK(contains(import("test_synthetic_fp32_cache_NVIDIA_RTX_A4000.json", "--problem n=8 --map nvml_gr_clock=CLOCK"),
+                   "1 new"));
+    CHECK(winner("n", "8") == R"({"CLOCK":1905,"block_size_x":1024,"nr_outer":64}|NVIDIA RTX A4000)");
+    CHECK(query(home / "y.db", "select median_us from best where problem like '%8%'") == "76957.06");
   }
   SUBCASE("T4 results") {
     write_other(home, R"("filter_height", "filter_width")",

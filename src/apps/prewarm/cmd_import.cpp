@@ -71,8 +71,9 @@ Imported read_own(Session& session, const std::string& path, const Today& today)
 }
 
 Imported read_one(Session& session, const std::string& path, const Today& today) {
-  if (!is_foreign(path)) return read_own(session, path, today);
-  ForeignWinners foreign = read_foreign(session, path, today);
+  const auto text = foreign_text(path);
+  if (!text) return read_own(session, path, today);
+  ForeignWinners foreign = read_foreign(session, path, *text, today);
   return {path, foreign.format, std::move(foreign.records), std::move(foreign.refused), std::move(foreign.notes)};
 }
 

@@ -121,14 +121,14 @@ Table read_table(const std::string& text, const std::string& path) {
 }
 
 /// Kernel Tuner caches, T4 and KTT results, by the readers of `replay`: every config that was measured.
-Table read_measured(const Json& json, const std::string& text, const std::string& path) {
+Table read_measured(const Json& json, const std::string& path) {
   Table table{"Kernel Tuner", json.value("device_name", ""), {}, {}};
   if (json.contains("results")) table.format = "T4";
   if (json.contains("Results")) {
     table.format = "KTT";
     table.device = json.value("Metadata", Json::object()).value("Device", "");
   }
-  const auto recorded = read_recorded_text(text, path);
+  const auto recorded = read_recorded_json(json, path);
   if (!recorded) throw Stop(Exit::usage, recorded.error());
   recorded->visit([&](const space::Config& config, const search::Told& told) {
     if (told.fate == search::Fate::ok) table.rows.push_back({config, told.time_us, base_name(path)});
@@ -136,15 +136,20 @@ Table read_measured(const Json& json, const std::string& text, const std::string
   return table;
 }
 
-Table read_any(const std::string& path) {
-  auto text = read_maybe_gzip(path);
-  if (!text) throw Stop(Exit::usage, text.error());
-  if (path.ends_with(".csv")) return read_table(*text, path);
-  if (!exchange::is_shallow(*text)) throw Stop(Exit::usage, path + ": its JSON is nested too deep");
-  const Json json = Json::parse(*text, nullptr, false);
+Table read_any(const std::string& path, const std::string& text) {
+  if (path.ends_with(".csv")) return read_table(text, path);
+  if (!exchange::is_shallow(text)) throw Stop(Exit::usage, path + ": its JSON is nested too deep");
+  const Json json = Json::parse(text, nullptr, false);
   if (is_sglang(json)) return read_sglang(json, path);
   if (!json.is_object()) throw Stop(Exit::usage, path + ": not JSON that jitune knows");
-  return read_measured(json, *text, path);
+  return read_measured(json, path);
+}
+
+/// Whether a text is what export writes, without parsing all of it: that is done once, by whoever reads it.
+bool is_own(const std::string& path, const std::string& text) {
+  if (!path.ends_with(".csv")) return text.find("\"jitune-winners-1\"") != std::string::npos;
+  const auto rows = exchange::parse_csv(std::string_view(text).substr(0, text.find('\n')));
+  return !rows.empty() && std::find(rows[0].cells.begin(), rows[0].cells.end(), "key") != rows[0].cells.end();
 }
 
 /// What --map says: `block_size_x=BLOCK`.
@@ -308,25 +313,20 @@ class Importer {
 
 }  // namespace
 
-bool is_foreign(const std::string& path) {
+std::optional<std::string> foreign_text(const std::string& path) {
   const bool packed = path.ends_with(".gz");
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return false;
-  if (!packed && !path.ends_with(".json") && !path.ends_with(".csv")) return false;
-  const auto text = read_maybe_gzip(path);
+  if (std::filesystem::is_directory(path, ignored)) return std::nullopt;
+  if (!packed && !path.ends_with(".json") && !path.ends_with(".csv")) return std::nullopt;
+  auto text = read_maybe_gzip(path);
   if (!text) throw Stop(Exit::usage, text.error());
-  if (path.ends_with(".csv")) {
-    const auto rows = exchange::parse_csv(std::string_view(*text).substr(0, text->find('\n')));
-    return rows.empty() || std::find(rows[0].cells.begin(), rows[0].cells.end(), "key") == rows[0].cells.end();
-  }
-  if (!exchange::is_shallow(*text)) throw Stop(Exit::usage, path + ": its JSON is nested too deep");
-  const Json json = Json::parse(*text, nullptr, false);
-  return packed || !json.is_object() || json.value("format", Json()) != "jitune-winners-1";
+  if (!packed && is_own(path, *text)) return std::nullopt;
+  return std::move(*text);
 }
 
-ForeignWinners read_foreign(Session& session, const std::string& path, const Today& today) {
+ForeignWinners read_foreign(Session& session, const std::string& path, const std::string& text, const Today& today) {
   const auto model = the_kernel(today, session.options(), path);
-  Table table = read_any(path);
+  Table table = read_any(path, text);
   ForeignWinners winners;
   winners.format = table.format;
   winners.refused = std::move(table.refused);

@@ -154,15 +154,18 @@ Result<Recording> read_ktt(const Json& json) {
   return recording;
 }
 
-Result<Recording> read_text(const std::string& text) {
-  if (text.starts_with("#")) return read_replay_csv(text);
-  const Json json = Json::parse(text, nullptr, false);
+Result<Recording> read_json(const Json& json) {
   if (!json.is_object())
     return Failure{"neither replay-csv-1 nor a JSON object (Kernel Tuner cache, T4 or KTT results)"};
   if (json.contains("cache") && json.contains("tune_params_keys")) return read_kernel_tuner(json);
   if (json.contains("results")) return read_t4(json);
   if (json.contains("Results") && json.contains("Metadata")) return read_ktt(json);
   return Failure{"a JSON object, but neither a Kernel Tuner cache nor T4 or KTT results"};
+}
+
+Result<Recording> read_text(const std::string& text) {
+  if (text.starts_with("#")) return read_replay_csv(text);
+  return read_json(Json::parse(text, nullptr, false));
 }
 
 /// The space as stated, if its constraints give exactly the rows.
@@ -244,6 +247,22 @@ std::string joined(const std::string& text, const std::vector<Piece>& pieces, co
     begin = piece.begin + piece.length;
   }
   return result + "(" + from_python(text.substr(begin)) + ")";
+}
+
+/// What `read` gives, as a space; the failure names the file.
+template <class Read>
+Result<search::RecordedSpace> to_space(const std::string& path, Read read) {
+  std::string name = std::filesystem::path(path).filename().string();
+  name = name.substr(0, name.find('.'));
+  try {
+    Result<Recording> recording = read();
+    if (!recording) return Failure{path + ": " + recording.error()};
+    Result<search::RecordedSpace> space = make_space(name, std::move(*recording));
+    if (!space) return Failure{path + ": " + space.error()};
+    return space;
+  } catch (const Json::exception& error) {
+    return Failure{path + ": " + error.what()};
+  }
 }
 
 }  // namespace
@@ -354,21 +373,11 @@ std::string write_replay_csv(const search::RecordedSpace& recorded, const std::s
 Result<search::RecordedSpace> read_recorded(const std::string& path) {
   Result<std::string> text = read_maybe_gzip(path);
   if (!text) return text.failure();
-  return read_recorded_text(*text, path);
+  return to_space(path, [&] { return read_text(*text); });
 }
 
-Result<search::RecordedSpace> read_recorded_text(const std::string& text, const std::string& path) {
-  std::string name = std::filesystem::path(path).filename().string();
-  name = name.substr(0, name.find('.'));
-  try {
-    Result<Recording> recording = read_text(text);
-    if (!recording) return Failure{path + ": " + recording.error()};
-    Result<search::RecordedSpace> space = make_space(name, std::move(*recording));
-    if (!space) return Failure{path + ": " + space.error()};
-    return space;
-  } catch (const Json::exception& error) {
-    return Failure{path + ": " + error.what()};
-  }
+Result<search::RecordedSpace> read_recorded_json(const Json& json, const std::string& path) {
+  return to_space(path, [&] { return read_json(json); });
 }
 
 }  // namespace jitune::prewarm

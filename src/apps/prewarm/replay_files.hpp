@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/json.hpp"
 #include "base/result.hpp"
 #include "search/replay.hpp"
 
@@ -11,8 +12,8 @@ namespace jitune::prewarm {
 /// is or compressed with gzip. The failure names the file and what is wrong with it. Where stated constraints do not
 /// give exactly the rows of the file, the rows are the space.
 Result<search::RecordedSpace> read_recorded(const std::string& path);
-/// The same of a file's text, decompressed; `path` names it in failures.
-Result<search::RecordedSpace> read_recorded_text(const std::string& text, const std::string& path);
+/// The same of a JSON file that was parsed; `path` names it in failures.
+Result<search::RecordedSpace> read_recorded_json(const Json& json, const std::string& path);
 
 /// The space whose configs are those of `rows`. Fails when there are none, or their params differ.
 Result<search::RecordedSpace> recorded_from_rows(const std::string& name, std::vector<search::RecordedSpace::Row> rows);
