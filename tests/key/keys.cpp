@@ -1,7 +1,11 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <initializer_list>
+#include <map>
+#include <random>
 #include <set>
+#include <utility>
 
 #include "base/files.hpp"
 #include "base/hash.hpp"
@@ -90,8 +94,17 @@ struct Case {
     const auto model = space::Model::make(definition);
     Result<space::Instance> instance = space::Instance::bind(model, problem, device);
     REQUIRE_MESSAGE(instance.ok(), (instance.ok() ? "" : instance.error()));
-    const Result<key::SourceHash> source = key::hash_source(definition.source_text, "/nonexistent", {});
-    return key::make_tuning_key(*instance, *source, nvrtc, policy, environment);
+    const auto pattern = instance->build_pattern();
+    const auto source =
+        key::hash_source(pattern.source_text, pattern.source_directory, pattern.include_dirs, pattern.header_texts);
+    REQUIRE(source.ok());
+    key::SourceHash reference;
+    if (instance->has_reference()) {
+      const auto own = instance->reference_pattern();
+      reference = *key::hash_source(own.source_text, "", own.include_dirs, pattern.header_texts);
+    }
+    return key::make_tuning_key(*instance, *source, nvrtc, policy, environment,
+                                key::reference_callables(*instance, reference));
   }
 };
 
@@ -241,6 +254,42 @@ TEST_CASE("what an answer depends on flips the key") {
   CHECK(is_new([](Case& c) { c.nvrtc = ""; }));
   CHECK(is_new([](Case& c) { c.policy = "warm"; }));
   CHECK(is_new([](Case& c) { c.environment = R"({"CUDA_X":"1"})"; }));
+  // How it is launched.
+  CHECK(is_new([](Case& c) { c.definition.launch.block = {"BLOCK", "1"}; }));
+  CHECK(is_new([](Case& c) { c.definition.launch.cluster = {"2"}; }));
+  CHECK(is_new([](Case& c) { c.definition.launch.cooperative = true; }));
+  CHECK(is_new([](Case& c) { c.definition.launch.programmatic_dependent = true; }));
+  CHECK(is_new([](Case& c) { c.definition.args[0] = inout("y", "T", "n"); }));
+  CHECK(is_new([](Case& c) { c.definition.args[0] = zeroed("y", "T", "n"); }));
+  CHECK(is_new([](Case& c) { c.definition.args[0].name = "z"; }));
+  CHECK(is_new([](Case& c) { c.definition.args[1].type = "float"; }));
+  CHECK(is_new([](Case& c) { c.definition.args[2].value = "n - 1"; }));
+  CHECK(is_new([](Case& c) { std::swap(c.definition.args[0], c.definition.args[1]); }));
+  CHECK(is_new([](Case& c) { c.definition.args.push_back(scratch("s", "float", "TILE")); }));
+  CHECK(is_new([](Case& c) { c.definition.args.push_back(symbol("coefficients", "float", "4")); }));
+  // What it is compiled from, and as what.
+  CHECK(is_new([](Case& c) {
+    c.definition.headers = {{"a.h", "1"}}, c.definition.source_text += "#include \"a.h\"\n";
+  }));
+  CHECK(is_new([](Case& c) {
+    c.definition.headers = {{"a.h", "2"}}, c.definition.source_text += "#include \"a.h\"\n";
+  }));
+  CHECK(is_new([](Case& c) { c.definition.problem[1].bucket = ""; }));
+  CHECK(is_new([](Case& c) { c.definition.variants = {{.when = "device.cc >= 90", .name = "hopper"}}; }));
+  CHECK(is_new([](Case& c) { c.definition.variants = {{.when = "device.cc >= 90", .name = "h"}}; }));
+  // What its results are compared with.
+  const auto naive = [](const char* entry, const char* source) {
+    return Reference{.entry = entry, .source_text = source, .grid = {"1"}, .block = {"32"}};
+  };
+  CHECK(is_new([&](Case& c) { c.definition.reference = naive("naive", "extern \"C\" __global__ void naive() {}\n"); }));
+  CHECK(
+      is_new([&](Case& c) { c.definition.reference = naive("naive", "extern \"C\" __global__ void naive() {;}\n"); }));
+  CHECK(is_new([&](Case& c) {
+    c.definition.reference = naive("naive", "extern \"C\" __global__ void naive() {}\n");
+    c.definition.reference->grid = {"2"};
+  }));
+  CHECK(is_new([](Case& c) { c.definition.host_reference = {"1", [](const ReferenceData&) {}}; }));
+  CHECK(is_new([](Case& c) { c.definition.host_reference = {"2", [](const ReferenceData&) {}}; }));
 }
 
 TEST_CASE("what an answer does not depend on leaves the key alone") {
@@ -256,4 +305,61 @@ TEST_CASE("what an answer does not depend on leaves the key alone") {
   CHECK(same([](Case& c) { c.device.uuid = "GPU-2"; }));
   CHECK(same([](Case& c) { c.device.driver = "12.2"; }));
   CHECK(same([](Case& c) { c.device.memory_bytes += 100 << 20; }));  // what a driver keeps for itself
+  CHECK(same([](Case& c) { c.definition.base_directory = "/tmp"; }));
+  CHECK(same([](Case& c) { c.definition.headers = {{"nobody_includes_it.h", "1"}}; }));
+  CHECK(same([](Case& c) { c.definition.variants = {{.when = "device.cc >= 100", .name = "blackwell"}}; }));
+  CHECK(same([](Case& c) {
+    c.definition.defaults.insert(c.definition.defaults.begin(),
+                                 {"n > 5", {{"BLOCK", "128"}, {"VEC", "2"}, {"REGS", "0"}}});
+  }));
+  CHECK(same([](Case& c) {  // the same text in a file
+    test::TempDir dir;
+    test::write_file(dir / "scale.cu", std::exchange(c.definition.source_text, ""));
+    c.definition.source_file = dir / "scale.cu";
+    const std::string text = c.key().sha256;
+    c = Case();
+    CHECK(text == c.key().sha256);
+  }));
+}
+
+TEST_CASE("keys are equal where all their fields are, and only there") {
+  std::mt19937 random(7);
+  const auto pick = [&](std::initializer_list<const char*> words) {
+    return *(words.begin() + random() % words.size());
+  };
+  std::map<std::string, std::vector<std::string>> seen;  // fields by hash
+  std::set<std::vector<std::string>> different;
+  for (int i = 0; i < 5000; ++i) {
+    key::TuningKey key = sample_key();
+    // Texts that would be mistaken for one another where fields were only strung together.
+    for (std::string* field : {&key.kernel, &key.variant, &key.entry, &key.options, &key.problem})
+      *field = pick({"", "a", "aa", "a\n", "variant", "variant = a", "\0"}) + std::string(pick({"", "a", "\n"}));
+    key.cc = static_cast<int>(random() % 3);
+    key.sm_count = static_cast<int>(random() % 3);
+    key::seal(key);
+    const std::vector<std::string> fields{key.kernel,
+                                          key.variant,
+                                          key.entry,
+                                          key.options,
+                                          key.problem,
+                                          std::to_string(key.cc),
+                                          std::to_string(key.sm_count)};
+    different.insert(fields);
+    const auto [at, fresh] = seen.try_emplace(key.sha256, fields);
+    REQUIRE((fresh || at->second == fields));
+  }
+  CHECK(seen.size() == different.size());
+  CHECK(seen.size() > 4000);
+}
+
+// Keys of definitions, that of the day when they were frozen: a change here makes every user tune again.
+TEST_CASE("golden keys of definitions") {
+  CHECK(Case().key().sha256 == "GOLDEN1");
+  Case other;
+  other.definition.variants = {{.when = "device.cc >= 90", .name = "hopper", .arch = "sm_90a"}};
+  other.definition.headers = {{"a.h", "int a;"}};
+  other.definition.source_text += "#include \"a.h\"\n";
+  other.problem["T"] = "bfloat16";
+  other.nvrtc = "12.9.86";
+  CHECK(other.key().sha256 == "GOLDEN2");
 }
