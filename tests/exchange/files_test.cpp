@@ -2,9 +2,13 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <random>
+
 #include "base/files.hpp"
 #include "exchange/csv.hpp"
 #include "exchange/samples.hpp"
+#include "space/config.hpp"
 #include "support/support.hpp"
 
 using namespace jitune;
@@ -157,6 +161,38 @@ TEST_CASE("what does not hold is refused by its reason and place") {
   REQUIRE(exchange::read_csv(table.substr(0, table.rfind(',')) + "\n", "w.csv", short_row).ok());
   CHECK(short_row.items.empty());
   CHECK(short_row.refused.begin()->second == std::vector<std::string>{"w.csv:2"});
+}
+
+TEST_CASE("whatever bytes a file holds, what is taken from it is a winner whose key is its fields'") {
+  const std::string json = exchange::to_json(samples()), csv = exchange::to_csv(samples());
+  std::mt19937 random(11);
+  const std::string bytes = "\"{}[],:\\0-9eE.\n\xff ntx";
+  size_t taken = 0;
+  for (int i = 0; i < 1500; ++i) {
+    CAPTURE(i);
+    std::string text = i % 2 == 0 ? json : csv;
+    for (size_t change = random() % 4 + 1; change > 0; --change) {
+      const size_t at = random() % text.size();
+      const size_t length = std::min<size_t>(random() % (random() % 8 == 0 ? 200 : 3) + 1, text.size() - at);
+      if (random() % 3 == 0)
+        text.erase(at, length);
+      else if (random() % 2 == 0)
+        text.insert(random() % text.size(), text.substr(at, length));
+      else
+        text[at] = bytes[random() % bytes.size()];
+    }
+    exchange::Winners winners;
+    if (!(i % 2 == 0 ? exchange::read_json(text, "w", winners) : exchange::read_csv(text, "w", winners)).ok()) continue;
+    taken += winners.items.size();
+    for (const exchange::Item& item : winners.items) {
+      key::TuningKey again = item.record.key;
+      key::seal(again);
+      CHECK(again.sha256 == item.record.winner.key_sha256);
+      CHECK(space::parse_values(item.record.winner.config).ok());
+      CHECK(item.record.winner.median_us >= 0);
+    }
+  }
+  CHECK(taken > 500);
 }
 
 TEST_CASE("tables are read as people and spreadsheets write them") {
