@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "base/files.hpp"
+#include "compile/nvrtc.hpp"
 #include "exchange/files.hpp"
 #include "runtime/fixture.hpp"
 
@@ -133,6 +134,32 @@ TEST_CASE("a bundle serves where there is no NVRTC or another one, marked as com
     CHECK(strict.threw);  // there is no code for the default config, and nothing to compile it with
     CHECK(strict.statistics.hits == 0);
   }
+  CHECK(gpu.read(x, 1)[0] == 3);
+}
+
+TEST_CASE("a bundle of one NVRTC is compatible under the real other one, and strict compiles the default config") {
+  if (!test::have_nvrtc()) return;
+  const auto older = compile::find_nvrtc({JITUNE_SOURCE_DIR "/.deps/cuda-12.9", "", "", {}});
+  if (older.found.empty()) {
+    test::skip("nvrtc-12.9", "there is no .deps/cuda-12.9; scripts/setup --ci unpacks NVRTC 12.9 there");
+    return;
+  }
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  write_bundles(dir, x);
+  const compile::NvrtcFile& nvrtc = older.found.front();
+  const Launched served = launch(dir, "bundle.db", x, nvrtc.path);
+  CHECK(served.choice.config == kWinner);
+  CHECK(served.choice.source == Choice::Source::bundle);
+  CHECK(has(served.choice.why, "compatible: found with NVRTC "));
+  CHECK(has(served.choice.why, "here is " + nvrtc.build));
+  CHECK(served.statistics.compilations == 0);
+  const Launched strict = launch(dir, "bundle.db", x, nvrtc.path, true);
+  CHECK_FALSE(strict.threw);
+  CHECK(strict.choice.source == Choice::Source::default_config);
+  CHECK(strict.statistics.hits == 0);
+  CHECK(strict.statistics.compilations == 1);
   CHECK(gpu.read(x, 1)[0] == 3);
 }
 
