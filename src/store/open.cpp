@@ -69,9 +69,7 @@ class Opener {
         "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; PRAGMA foreign_keys=ON; PRAGMA synchronous=NORMAL;"
         "PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=16777216;"
         // On in some distributions: to drop a cubin would write all of it once more, on a full disk too.
-        "PRAGMA secure_delete=OFF;"
-        // Room for the inner pages of a large file's indexes, beside the cubins that pass through; taken as it is used.
-        "PRAGMA cache_size=-8000");
+        "PRAGMA secure_delete=OFF");
     if (choose_journal(database)) database.queue_writers(options_.path + ".lock");
     return {std::move(database), true, "", "", std::move(warnings_)};
   }
