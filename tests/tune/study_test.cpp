@@ -202,7 +202,10 @@ TEST_CASE("what won with another NVRTC is tried first, whatever other keys' tria
   nearer.nvrtc = "12.9.86";
   key::seal(nearer);
   const auto claim = store.claim(nearer, std::chrono::seconds(60), false);
-  const auto study = store.begin_study(nearer, {.strategy = "random", .space = "{}", .default_config = "{}"});
+  store::StudyRow about;
+  about.strategy = "random";
+  about.space = about.default_config = "{}";
+  const auto study = store.begin_study(nearer, about);
   REQUIRE(study.ok());
   for (const char* config : {R"({"BLOCK":64,"ITEMS":4})", R"({"BLOCK":256,"ITEMS":1})", R"({"BLOCK":256,"ITEMS":2})"}) {
     store::TrialRow row;
