@@ -228,7 +228,8 @@ Json to_json(const SetupReply& reply) {
           {"out_of_memory", reply.out_of_memory},
           {"error", reply.error},
           {"ready_ms", reply.ready_ms},
-          {"buffer_bytes", reply.buffer_bytes}};
+          {"buffer_bytes", reply.buffer_bytes},
+          {"free_bytes", reply.free_bytes}};
 }
 
 Json to_json(const TrialReply& reply) {
@@ -343,6 +344,7 @@ Result<SetupReply> setup_reply_from_json(const Json& json) {
   reply.error = wire::get_string(json, "error");
   reply.ready_ms = wire::get_double(json, "ready_ms");
   reply.buffer_bytes = wire::get_int(json, "buffer_bytes");
+  reply.free_bytes = wire::get_int(json, "free_bytes");
   return reply;
 }
 

@@ -64,6 +64,7 @@ struct SetupReply {
   std::string error;
   double ready_ms = 0;  ///< context, buffers and copies
   int64_t buffer_bytes = 0;
+  int64_t free_bytes = 0;  ///< of the GPU's memory, beside these buffers
 };
 
 /// A compiled config, ready to run.

@@ -101,6 +101,7 @@ SetupReply Session::setup(const Setup& request) {
     return failed(bad.message);
   }
   reply.ok = true;
+  reply.free_bytes = static_cast<int64_t>(free_bytes) - reply.buffer_bytes;
   reply.ready_ms = ms_since(start);
   return reply;
 }

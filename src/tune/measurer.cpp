@@ -15,6 +15,8 @@ constexpr std::chrono::milliseconds kSetupLimit{60000};  // context, allocations
 constexpr std::chrono::milliseconds kLookForCancel{50};
 constexpr std::chrono::milliseconds kFactsLimit{10000};
 constexpr std::chrono::milliseconds kReferenceLimit{30000};  // nothing is known of the kernel's time yet
+// A context holds some 0.5 GiB on an H200; as much is left to whoever else uses the GPU.
+constexpr int64_t kMemoryForSpare = int64_t{2} << 30;
 
 measure::TrialReply failed(measure::TrialStatus status, std::string error, double wall_ms) {
   measure::TrialReply reply;
@@ -33,7 +35,9 @@ measure::TrialReply not_run(const std::string& why) {
 
 }  // namespace
 
-Measurer::Measurer(Options options) : options_(std::move(options)) {
+Measurer::Measurer(Options options) : options_(std::move(options)), pool_(make_pool()) {}
+
+std::unique_ptr<pool::Pool> Measurer::make_pool() const {
   pool::PoolOptions pool;
   pool.program.path = options_.worker;
   pool.program.args = {"measure", "--device=" + options_.device_uuid};
@@ -42,24 +46,44 @@ Measurer::Measurer(Options options) : options_(std::move(options)) {
   pool.max_requests_per_worker = 1 << 30;      // it must live through a study
   pool.max_resident_bytes = int64_t{1} << 50;  // mapped GPU memory may count as resident
   pool.log = options_.log;
-  pool_ = std::make_unique<pool::Pool>(std::move(pool));
+  return std::make_unique<pool::Pool>(std::move(pool));
 }
 
 Measurer::~Measurer() = default;
 
-/// As Pool::call, but a study that was cancelled does not wait for the answer.
+/// As Pool::call, but a study that was cancelled does not wait for the answer. One that is long in coming may be that
+/// of a kernel that never ends: nothing is timed meanwhile, so that a spare worker can make its context.
 pool::Reply Measurer::call(Json request, std::chrono::milliseconds limit) {
   if (options_.in_process) return call_here(request);
   auto promise = std::make_shared<std::promise<pool::Reply>>();
   auto answer = promise->get_future();
   const uint64_t id =
       pool_->submit(std::move(request), limit, [promise](pool::Reply reply) { promise->set_value(std::move(reply)); });
-  while (answer.wait_for(kLookForCancel) != std::future_status::ready)
+  const auto suspicious = Clock::now() + limit / 2;
+  while (answer.wait_for(kLookForCancel) != std::future_status::ready) {
     if (was_cancelled()) {
       pool_->cancel(id);
       break;
     }
+    if (ready_ && Clock::now() >= suspicious) prepare_spare();
+  }
   return answer.get();
+}
+
+void Measurer::prepare_spare() {
+  if (has_spare_ || free_bytes_ < kMemoryForSpare) return;
+  if (!spare_) spare_ = make_pool();
+  spare_->warm_up(1);
+  has_spare_ = true;
+}
+
+/// The worker is dead and gone: the spare one takes its place, if there is one.
+void Measurer::use_spare() {
+  if (!has_spare_) return;
+  const std::lock_guard lock(pool_mutex_);
+  pool_.swap(spare_);
+  has_spare_ = false;
+  if (options_.log != nullptr) options_.log->debug("spare_worker", "", "a spare measuring worker takes over");
 }
 
 /// As a worker would answer. Nothing bounds it: a kernel that never ends never returns.
@@ -78,7 +102,10 @@ pool::Reply Measurer::call_here(const Json& request) {
 /// False, with the reason as trouble(): there is nothing to go on with. In process a lost context is the application's.
 bool Measurer::restart() {
   if (!options_.in_process) {
-    if (pool_->restart()) return true;
+    if (pool_->restart()) {
+      use_spare();
+      return true;
+    }
     setup_error_ = "a killed measuring worker is stuck in the driver";
     return false;
   }
@@ -132,6 +159,7 @@ Measurer::Begun Measurer::begin(const measure::Setup& setup, Clock::time_point d
     end();
     return begun;
   }
+  free_bytes_ = answer->free_bytes;
   ready_ = true;
   begun.ok = true;
   return begun;
@@ -313,6 +341,8 @@ Result<space::KernelFacts> Measurer::facts(const measure::FactsRequest& request)
 
 void Measurer::end() {
   if (!in_study_) return;
+  if (has_spare_) (void)spare_->restart();
+  has_spare_ = false;
   // The process ends with its buffers: the application gets its GPU memory back at once.
   if (!options_.keep_worker || options_.in_process) (void)restart();
   ready_ = false;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <semaphore>
 #include <string>
@@ -54,7 +55,8 @@ class Measurer {
 
   /// Ends what runs on another thread: the worker is killed. In process nothing can end it.
   void cancel() {
-    if (pool_) pool_->cancel_all();
+    const std::lock_guard lock(pool_mutex_);
+    pool_->cancel_all();
   }
 
   /// Runs a candidate and, if it is good, makes its outputs what later ones are compared with. One with an `order` is a
@@ -87,7 +89,8 @@ class Measurer {
   /// Ends the study: lets go of the GPU and, unless the worker is kept, frees its memory by ending it.
   void end();
 
-  int spawned() const { return pool_->spawned(); }  ///< workers started so far
+  /// Workers started so far. Between studies, or from the thread that measures.
+  int spawned() const { return pool_->spawned() + (spare_ ? spare_->spawned() : 0); }
 
   /// False after a worker could not be killed or set up again: the study must end.
   bool usable() const { return usable_; }
@@ -96,6 +99,9 @@ class Measurer {
   const std::string& trouble() const { return setup_error_; }  ///< why not
 
  private:
+  std::unique_ptr<pool::Pool> make_pool() const;
+  void prepare_spare();
+  void use_spare();
   pool::Reply call_here(const Json& request);
   bool restart();
   bool ensure_ready();
@@ -110,7 +116,11 @@ class Measurer {
   Options options_;
   void* context_ = nullptr;
   std::unique_ptr<measure::Session> session_;  // in process
-  std::unique_ptr<pool::Pool> pool_;
+  std::mutex pool_mutex_;                      // for which one is pool_; spare_ belongs to the thread that measures
+  std::unique_ptr<pool::Pool> pool_;           // of one worker, as is spare_: with a context and nothing else
+  std::unique_ptr<pool::Pool> spare_;
+  bool has_spare_ = false;         // spare_ has its worker
+  int64_t free_bytes_ = 0;         // of GPU memory, beside the study's
   std::binary_semaphore turn_{1};  // of studies; no mutex, for a study may begin on one thread and end on another
   bool in_study_ = false;
   UniqueFd device_lock_;

@@ -176,12 +176,13 @@ TEST_CASE("trials, rematches and questions for facts arrive as they were sent") 
 }
 
 TEST_CASE("replies arrive as they were sent") {
-  const SetupReply setup{true, false, "", 211.5, int64_t{1} << 33};
+  const SetupReply setup{true, false, "", 211.5, int64_t{1} << 33, int64_t{1} << 34};
   const auto got_setup = setup_reply_from_json(over_the_wire(to_json(setup)));
   REQUIRE(got_setup);
   CHECK(got_setup->ok);
   CHECK(got_setup->ready_ms == 211.5);
   CHECK(got_setup->buffer_bytes == setup.buffer_bytes);
+  CHECK(got_setup->free_bytes == setup.free_bytes);
 
   TrialReply trial;
   trial.status = TrialStatus::early_stopped;

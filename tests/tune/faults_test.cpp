@@ -55,11 +55,24 @@ TEST_CASE("a kernel that never ends costs its deadline and its worker, nothing e
   CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");
   CHECK(rows_of(bench).at(kFaulty).status == "run_timeout");
   CHECK(outcome.wall_ms < 40000);
+  CHECK(bench.logged("spare_worker") == 1);  // ready before the stuck one was given up
   // A later study of the key knows it: no deadline is spent on it.
   bench.reopen();
   const auto again = bench.tune(Bench::scale(), [](tune::Request& request) { request.resume = true; });
   CHECK(again.failed == 0);
   CHECK(again.wall_ms < 10000);
+}
+
+TEST_CASE("where GPU memory is short there is no spare worker, and where kernels crash at once none is made") {
+  if (!test::have_nvrtc()) return;
+  const std::string small = R"({"devices": [{"memory_bytes": 1073741824}], )";
+  for (const std::string& spec : {small + with_fault("hang").substr(1), with_fault("illegal_address")}) {
+    Bench bench(spec);
+    const auto outcome = bench.tune(Bench::scale());
+    REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+    CHECK(outcome.failed == 1);
+    CHECK(bench.logged("spare_worker") == 0);
+  }
 }
 
 TEST_CASE("a default config that fails is reported, and the first good config is the reference") {

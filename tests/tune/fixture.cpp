@@ -18,11 +18,23 @@ Bench::Bench(const std::string& spec, std::chrono::milliseconds compile_timeout)
     : compile_timeout_(compile_timeout),
       library_path_("LD_LIBRARY_PATH", in_front(std::string(JITUNE_BINARY_DIR) + "/tests/fake_cuda").c_str()),
       spec_("JITUNE_FAKE_CUDA", spec.c_str()),
-      log_({}, Log::Threshold::off, false) {
+      log_({&Bench::note, this}, Log::Threshold::debug, false) {
   reopen();
 }
 
 Bench::~Bench() = default;
+
+void Bench::note(void* bench, const Event& event) noexcept {
+  auto* self = static_cast<Bench*>(bench);
+  const std::lock_guard lock(self->mutex_);
+  ++self->events_[std::string(event.code)];
+}
+
+int Bench::logged(const std::string& code) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = events_.find(code);
+  return at == events_.end() ? 0 : at->second;
+}
 
 void Bench::reopen() {
   services_.reset();

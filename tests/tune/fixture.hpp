@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "support/support.hpp"
@@ -31,11 +33,17 @@ class Bench {
 
   tune::Services& services() { return *services_; }
   space::DeviceInfo device() const;
+  /// How many events of this code there were.
+  int logged(const std::string& code) const;
 
  private:
+  static void note(void* bench, const Event& event) noexcept;
+
   TempDir dir_;
   std::chrono::milliseconds compile_timeout_;
   ScopedEnv library_path_, spec_;
+  mutable std::mutex mutex_;
+  std::map<std::string, int> events_;
   Log log_;
   std::unique_ptr<tune::Services> services_;
   std::shared_ptr<space::Instance> instance_;
