@@ -95,6 +95,7 @@ class Study {
   void read_history();
   Result<void> prepare_search();
   void tell_history();
+  double modelled_time(const space::Config& config) const;
   /// `scale`: how much slower the GPU was at that trial than the first one when the study began.
   void tell_search(const store::TrialRow& row, double scale);
   size_t trials_left() const;

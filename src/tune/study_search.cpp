@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <exception>
+#include <limits>
 #include <utility>
 
 #include "tune/external_strategy.hpp"
@@ -28,6 +30,23 @@ search::Told told_of(const store::TrialRow& row) {
   return told;
 }
 
+/// What the author's perf_model says. It is the application's code: what it throws is not to end the study.
+double Study::modelled_time(const space::Config& config) const {
+  std::string thrown;
+  try {
+    return instance_.perf_model(config);
+  } catch (const std::exception& error) {
+    thrown = error.what();
+  } catch (...) {
+    thrown = "something that is no std::exception";
+  }
+  services_.log().warning("perf_model", instance_.model().name(),
+                          "the perf_model function throws (" + thrown + ") for " + space::short_text(config) +
+                              ": such configs are tried as if nothing were known of them",
+                          request_.key.sha256);
+  return std::numeric_limits<double>::infinity();
+}
+
 /// The strategy. Trials of earlier studies of this key are not proposed again.
 Result<void> Study::prepare_search() {
   search::StrategyOptions options;
@@ -39,7 +58,7 @@ Result<void> Study::prepare_search() {
     if (auto config = space::parse_values(text)) options.known.push_back(std::move(*config));
   if (default_config_) options.known.push_back(*default_config_);
   if (instance_.has_perf_model()) {
-    options.perf_model = [this](const space::Config& config) { return instance_.perf_model(config); };
+    options.perf_model = [this](const space::Config& config) { return modelled_time(config); };
     options.top_k = static_cast<uint64_t>(instance_.model().definition().perf_model->top_k);
   }
   options.records = records_near(services_.store(), request_.key);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 
 #include "store/sqlite.hpp"
 #include "tune/compiler.hpp"
@@ -118,6 +119,20 @@ TEST_CASE("a study that was cancelled goes on where it stopped") {
   const auto rows = trials(bench, bench.request(Bench::scale()).key.sha256);
   CHECK(rows.size() == 9);
   CHECK(second.trials <= 11 - first.trials);  // the new ones, the default config, at most one old finalist
+}
+
+TEST_CASE("a perf_model function that throws is told once, and the study goes on without it") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kPlain);
+  auto definition = Bench::scale();
+  definition.perf_model = PerfModel{.function = [](const std::map<std::string, Value>& values) -> double {
+    if (values.at("BLOCK").as_int() > 64) throw std::runtime_error("no such block");
+    return 1;
+  }};
+  const auto outcome = bench.tune(definition);
+  CHECK(outcome.outcome == "won");
+  CHECK(outcome.trials == 9);
+  CHECK(bench.logged("perf_model") == 1);
 }
 
 TEST_CASE("the author's perf_model decides which configs a short study tries") {
