@@ -186,7 +186,7 @@ double Study::bound_on(const Lane& lane) const {
 void Study::start_trial(Lane& lane, Item item) {
   auto flight = std::make_shared<Flight>();
   flight->item = std::move(item);
-  flight->bound_us = best_us_ > 0 ? bound_on(lane) : 0;
+  flight->bound_us = bound_on(lane);
   flight->as_reference = yardstick_ == nullptr && !trusted_reference_;
   flight->limit = run_limit();
   if (yardstick_) flight->margins = early_stop_->margins(best_samples_);
