@@ -13,7 +13,8 @@ namespace {
 // place where the choice flips must lie well inside of what counts as equally good.
 constexpr double kAlikeShare = 0.25;
 constexpr double kErrorFactor = 2.0;     // joint error = this x MAD / sqrt(rounds), about one error of the median
-constexpr double kBeyondDoubt = 2.0;     // joint errors
+constexpr double kBeyondDoubt = 2.5;     // joint errors: it is looked at after each round
+constexpr double kEitherShare = 0.5;     // of a tie: whichever of two so close wins, the other is as good
 constexpr size_t kSignRounds = 8;        // all of them alike by chance: 2 x 2^-8
 constexpr double kThrottled = 0.9;       // of the round's median clock
 constexpr double kReturnAllowed = 0.03;  // between two times of one config within a round
@@ -165,12 +166,22 @@ void Duel::decide() {
     const bool always =
         logs.size() >= kSignRounds && std::all_of(logs.end() - static_cast<std::ptrdiff_t>(kSignRounds), logs.end(),
                                                   [](double log_ratio) { return log_ratio > 0; });
-    if (always && found->log_ratio > std::max(tie, found->joint_error))
+    const double doubt = kBeyondDoubt * found->joint_error;
+    if (always && found->log_ratio - doubt > tie)
       in_[i] = false;
-    else if (std::abs(found->log_ratio) + kBeyondDoubt * found->joint_error > tie)
-      settled = false;  // neither apart nor a tie beyond doubt
+    else
+      settled &= is_settled(i, best, found->log_ratio, doubt);
   }
   over_ = settled;
+}
+
+/// Whether more rounds could not change what becomes of a finalist that is so far behind the leader.
+bool Duel::is_settled(size_t finalist, size_t leader, double log_ratio, double doubt) const {
+  const double tie = std::log1p(rules_.tie);
+  const auto is_default = [&](size_t i) { return static_cast<int>(i) == rules_.default_index; };
+  if (is_default(leader)) return tie + log_ratio > doubt;
+  if (is_default(finalist)) return std::abs(log_ratio - tie) > doubt;
+  return log_ratio - doubt > tie * kAlikeShare || log_ratio + doubt < tie * kEitherShare;
 }
 
 }  // namespace jitune::measure

@@ -27,8 +27,10 @@ int choose(const std::vector<std::vector<double>>& series_us, int default_index,
 /// A round counts as a whole or not at all. It does not when an SM clock in it is below 90 % of the round's median
 /// (throttling), or when its first finalist took another time at its end than at its beginning by more than 3 % and
 /// three times what is usual (drift, another tenant): then the round is to be repeated. At most `most_discards` are.
-/// A finalist leaves when it lost to the leader in 8 of 8 rounds (sign test, p = 0.008) by more than a tie. It is over
-/// when all others left or tie beyond doubt (two joint errors), at `most_rounds` at the latest.
+/// A finalist leaves when it lost to the leader in 8 of 8 rounds and by more than a tie beyond doubt (2.5 joint
+/// errors). It is over when more rounds would not change what choose() says, beyond doubt: the default config ties with
+/// the leader or does not; each other finalist is slower than what choose() takes for alike, or is so little slower
+/// (half a tie) that either may win. At `most_rounds` at the latest.
 class Duel {
  public:
   struct Rules {
@@ -36,6 +38,7 @@ class Duel {
     int most_rounds = 15;
     int most_discards = 10;
     double tie = 0.01;
+    int default_index = -1;  ///< the default config's; -1: none
   };
   Duel(size_t finalists, const Rules& rules);
 
@@ -54,6 +57,7 @@ class Duel {
  private:
   bool is_disturbed(std::span<const int> clocks_mhz, double first_us, double first_again_us);
   size_t leader() const;
+  bool is_settled(size_t finalist, size_t leader, double log_ratio, double doubt) const;
   void decide();
 
   Rules rules_;

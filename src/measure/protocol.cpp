@@ -178,6 +178,7 @@ Json to_json(const RematchRequest& request) {
           {"candidates", std::move(candidates)},
           {"fewest_rounds", request.fewest_rounds},
           {"most_rounds", request.most_rounds},
+          {"default_index", request.default_index},
           {"share", request.share}};
 }
 
@@ -317,7 +318,10 @@ Result<RematchRequest> rematch_request_from_json(const Json& json) {
   }
   request.fewest_rounds = to_int(wire::get_int(json, "fewest_rounds", request.fewest_rounds));
   request.most_rounds = to_int(wire::get_int(json, "most_rounds", request.most_rounds));
+  request.default_index = to_int(wire::get_int(json, "default_index", request.default_index));
   request.share = wire::get_double(json, "share", request.share);
+  if (request.default_index < -1 || request.default_index >= static_cast<int>(request.candidates.size()))
+    return Failure{"the message's default config is none of its candidates"};
   if (!(request.share > 0 && request.share <= 1)) return Failure{"the message has no share of the GPU's time"};
   if (request.fewest_rounds < 1 || request.most_rounds < request.fewest_rounds || request.most_rounds > 10'000)
     return Failure{"the message asks for " + std::to_string(request.fewest_rounds) + " to " +

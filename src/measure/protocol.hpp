@@ -136,7 +136,8 @@ struct RematchRequest {
   std::vector<Candidate> candidates;
   int fewest_rounds = 8;
   int most_rounds = 60;
-  double share = 1;  ///< of the GPU's time: beside an application it rests after every few milliseconds
+  int default_index = -1;  ///< the default config's place among them; -1: it is not
+  double share = 1;        ///< of the GPU's time: beside an application it rests after every few milliseconds
 };
 
 struct RematchReply {

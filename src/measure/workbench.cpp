@@ -299,8 +299,10 @@ gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& rep
   reply.samples_us.assign(count, {});
   if (auto bad = load_finalists(request, loaded, failed)) return bad;
   if (auto bad = warm_up()) return bad;
-  Duel duel(count,
-            {.fewest_rounds = request.fewest_rounds, .most_rounds = request.most_rounds, .tie = setup_.policy.tie});
+  Duel duel(count, {.fewest_rounds = request.fewest_rounds,
+                    .most_rounds = request.most_rounds,
+                    .tie = setup_.policy.tie,
+                    .default_index = request.default_index});
   const uint64_t seed = setup_.seed + (++rematches_ << 32);
   std::vector<double> times_us(count);
   std::vector<int> clocks_mhz(count);

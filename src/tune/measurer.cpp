@@ -306,16 +306,12 @@ measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double 
   return reply;
 }
 
-measure::RematchReply Measurer::rematch(std::vector<measure::Candidate> candidates, double share,
-                                        std::chrono::milliseconds limit) {
+measure::RematchReply Measurer::rematch(const measure::RematchRequest& request, std::chrono::milliseconds limit) {
   measure::RematchReply failed_reply;
   if (!ensure_ready()) {
     failed_reply.error = setup_error_;
     return failed_reply;
   }
-  measure::RematchRequest request;
-  request.candidates = std::move(candidates);
-  request.share = share;
   const pool::Reply reply = call(measure::to_json(request), limit);
   if (reply.outcome == pool::Outcome::ok) {
     auto answer = measure::rematch_reply_from_json(reply.message);

@@ -81,9 +81,7 @@ class Measurer {
   /// From now on wrong results are sorted into groups that agree: the reference is none to trust.
   void sort_wrong_results(bool wanted) { sort_wrong_results_ = wanted; }
 
-  /// `share`: of the GPU's time, in short pieces; 1: all of it.
-  measure::RematchReply rematch(std::vector<measure::Candidate> candidates, double share,
-                                std::chrono::milliseconds limit);
+  measure::RematchReply rematch(const measure::RematchRequest& request, std::chrono::milliseconds limit);
   Result<space::KernelFacts> facts(const measure::FactsRequest& request);
 
   /// Ends the study: lets go of the GPU and, unless the worker is kept, frees its memory by ending it.

@@ -13,7 +13,7 @@ namespace {
 
 using measure::TrialStatus;
 
-constexpr int kRematchRounds = 25;  // at most, those that do not count included
+constexpr int kRematchRounds = 25;  // that may be slow, those that do not count included
 constexpr size_t kMaxFinalists = 8;
 constexpr double kFinalistMargin = 1.03;  // finalists are within 3 % of the best
 
@@ -135,19 +135,19 @@ void Study::check_again(Lane& lane, std::vector<size_t>& chosen) {
 /// False: the lane was lost meanwhile, or the rematch could not be done.
 bool Study::rematch_on(Lane& lane, const std::vector<size_t>& chosen, std::vector<std::vector<double>>& series_us) {
   double round_us = 0;
-  std::vector<measure::Candidate> candidates;
+  measure::RematchRequest request;
+  request.share = request_.rationing.share;
   for (const size_t index : chosen) {
-    candidates.push_back(*good_[index].candidate);
+    if (default_good_ == index) request.default_index = static_cast<int>(request.candidates.size());
+    request.candidates.push_back(*good_[index].candidate);
     round_us += good_[index].median_us;
   }
-  const double share = request_.rationing.share;
   const auto limit = std::chrono::milliseconds(
-      static_cast<int64_t>(std::max(5000.0, 20 * kRematchRounds * launches_ * round_us / 1000) / share));
+      static_cast<int64_t>(std::max(5000.0, 20 * kRematchRounds * launches_ * round_us / 1000) / request.share));
   const auto started = Clock::now();
   measure::RematchReply reply;
   lanes_.start(
-      lane.number, [&](Lane& there) { reply = there.measurer->rematch(std::move(candidates), share, limit); },
-      [](Lane&) {});
+      lane.number, [&](Lane& there) { reply = there.measurer->rematch(request, limit); }, [](Lane&) {});
   lanes_.finish(lane.number);
   outcome_.costs.rematch_ms += ms_since(started);
   if (reply.discarded > 0)

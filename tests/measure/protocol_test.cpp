@@ -163,11 +163,12 @@ TEST_CASE("trials, rematches and questions for facts arrive as they were sent") 
   CHECK(std::isinf(trial_request_from_json(over_the_wire(to_json(trial)))->bound_us));
 
   const auto rematch =
-      rematch_request_from_json(over_the_wire(to_json(RematchRequest{{candidate(), candidate()}, 6, 20})));
+      rematch_request_from_json(over_the_wire(to_json(RematchRequest{{candidate(), candidate()}, 6, 20, 1})));
   REQUIRE(rematch);
   CHECK(rematch->candidates.size() == 2);
   CHECK(rematch->fewest_rounds == 6);
   CHECK(rematch->most_rounds == 20);
+  CHECK(rematch->default_index == 1);
 
   const auto facts = facts_request_from_json(over_the_wire(to_json(FactsRequest{"abc", "k", candidate().geometry})));
   REQUIRE(facts);
@@ -264,6 +265,9 @@ TEST_CASE("what is not one of these messages is refused with a reason") {
   Json rematch = to_json(RematchRequest{});
   rematch["fewest_rounds"] = 0;
   CHECK_FALSE(rematch_request_from_json(rematch));
+  rematch = to_json(RematchRequest{{candidate()}});
+  rematch["default_index"] = 1;
+  CHECK(rematch_request_from_json(rematch).error().find("none of its candidates") != std::string::npos);
   Json facts = to_json(FactsRequest{});
   facts["geometry"]["grid"] = Json::array({1, 2});
   CHECK_FALSE(facts_request_from_json(facts));

@@ -284,7 +284,7 @@ TEST_CASE("symbols are filled, scratch is there, buffers need not be parameters"
 
 TEST_CASE("finalists that are hard to tell apart get more rounds") {
   fake(R"({"kernels": [{"match": "scale<1>", "time_us": 50, "noise": 0.011},
-                       {"match": "scale<2>", "time_us": 50.3, "noise": 0.011}]})");
+                       {"match": "scale<2>", "time_us": 50.2, "noise": 0.011}]})");
   Worker worker;
   const auto args = scale_args(64);
   Setup setup = setup_for(args);
