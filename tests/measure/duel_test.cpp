@@ -6,9 +6,11 @@
 
 #include "measure/samples.hpp"
 #include "noise.hpp"
+#include "races.hpp"
 #include "support/support.hpp"
 
 using namespace jitune::measure;
+using jitune::measure::test::drifting_duels;
 using jitune::measure::test::Random;
 
 namespace {
@@ -49,32 +51,13 @@ TEST_CASE("the choice prefers the default in a tie, then the fastest, the lowest
 }
 
 TEST_CASE("a duel under 5 % drift finds a true difference of 1 % within 15 rounds") {
-  constexpr int kSeeds = 400;
-  int right = 0, wrong = 0, wrong_in_turn = 0, rounds = 0;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    Random random(seed);
-    Duel duel(2, {.tie = 0.005});
-    for (int round = 0; !duel.is_over(); ++round) {
-      const auto at = [&](double us, double part) {
-        return us * (1 + 0.05 * (round + part) / 15) * (1 + 0.01 * random.normal());
-      };
-      const double fast = at(100, 0), slow = at(101, 0.3);
-      duel.add(std::vector<double>{fast, slow}, {}, 0, at(100, 0.6));
-    }
-    const auto& series = duel.samples_us();
-    rounds = std::max(rounds, duel.rounds());
-    right += median_log_ratio(series[0], series[1]) < 0;
-    wrong += compare_rounds(series[0], series[1], 0.005) == Verdict::second;
-    // One after the other, as a study without a rematch would have them.
-    std::vector<double> first(series[0]);
-    for (double& us : first) us *= 1.05;
-    wrong_in_turn += summarise(first).median_us > summarise(series[1]).median_us;
-  }
-  MESSAGE("M3 duels right: bar >= 95 % in <= 15 rounds, value " << 100.0 * right / kSeeds << " % in <= " << rounds);
-  CHECK(right >= kSeeds * 95 / 100);
-  CHECK(rounds <= 15);
-  CHECK(wrong == 0);
-  CHECK(wrong_in_turn > kSeeds * 95 / 100);  // what interleaving is for
+  const auto outcome = drifting_duels(400);
+  MESSAGE("M3 duels right: bar >= 95 % in <= 15 rounds, value " << 100.0 * outcome.right / outcome.duels
+                                                                << " % in <= " << outcome.rounds);
+  CHECK(outcome.right >= outcome.duels * 95 / 100);
+  CHECK(outcome.rounds <= 15);
+  CHECK(outcome.wrong == 0);
+  CHECK(outcome.wrong_in_turn > outcome.duels * 95 / 100);  // what interleaving is for
 }
 
 TEST_CASE("a duel ends when all is settled: losers leave, ties are believed") {
