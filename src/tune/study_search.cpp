@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tune/external_strategy.hpp"
+#include "tune/history.hpp"
 #include "tune/records.hpp"
 #include "tune/study.hpp"
 
@@ -80,21 +81,11 @@ Result<void> Study::prepare_search() {
   return {};
 }
 
-/// The search learns from the trials of earlier studies at once, while the default config is not timed yet. Times of
-/// two studies are not comparable as they are: all are told as if the default config took as long as in the newest of
-/// them.
+/// The search learns from the trials of earlier studies at once, while the default config is not timed yet.
 void Study::tell_history() {
-  int64_t newest = -1;
-  for (const auto& [text, row] : history_)
-    if (row.default_us > 0 && row.study > newest) {
-      newest = row.study;
-      told_default_us_ = row.default_us;
-    }
-  for (const auto& [text, row] : history_) {
-    search::Told told = told_of(row);
-    if (row.default_us > 0) told.time_us *= told_default_us_ / row.default_us;
-    if (const auto config = space::parse_values(text)) strategy_->tell(*config, told);
-  }
+  const History history = in_one_unit(history_);
+  told_default_us_ = history.default_us;
+  for (const auto& [config, told] : history.told) strategy_->tell(config, told);
 }
 
 /// How many more configs may be asked for; the default config is one of the trials.

@@ -2,6 +2,7 @@
 #include "tune/records.hpp"
 
 #include "support/support.hpp"
+#include "tune/history.hpp"
 
 using namespace jitune;
 
@@ -80,4 +81,42 @@ TEST_CASE("another device, source or compiler is further away than none") {
   other = own;
   other.arch = "sm_80";
   CHECK(tune::distance_between(own, other) > source);
+}
+
+TEST_CASE("times of earlier studies are told in one unit: the default config's time in the newest that knows it") {
+  std::map<std::string, store::TrialRow> rows;
+  const auto add = [&](int b, int64_t study, const char* status, double median_us, double default_us) {
+    store::TrialRow& row = rows["{\"B\":" + std::to_string(b) + "}"];
+    row.study = study;
+    row.status = status;
+    row.median_us = row.mean_us = median_us;
+    row.stddev_us = median_us / 50;
+    row.default_us = default_us;
+  };
+  add(32, 1, "ok", 100, 200);  // half of the default config
+  add(64, 2, "ok", 90, 120);   // three quarters: slower than the one above, though its time is less
+  add(96, 2, "early_stopped", 240, 120);
+  add(128, 1, "wrong_result", 0, 200);
+  add(160, 3, "ok", 70, 0);  // the newest study ended before the default config was timed
+  rows["no config"] = rows.begin()->second;
+  const tune::History history = tune::in_one_unit(rows);
+  CHECK(history.default_us == 120);
+  REQUIRE(history.told.size() == 5);
+  std::map<int64_t, search::Told> told;
+  for (const auto& [config, one] : history.told) told[config.at("B").as_int()] = one;
+  CHECK(told[32].time_us == doctest::Approx(60));
+  CHECK(told[64].time_us == doctest::Approx(90));
+  CHECK(told[96].time_us == doctest::Approx(240));
+  CHECK(told[160].time_us == doctest::Approx(70));
+  CHECK(told[32].noise == doctest::Approx(.02));
+  CHECK(told[32].fate == search::Fate::ok);
+  CHECK(told[96].fate == search::Fate::early_stopped);
+  CHECK(told[128].fate == search::Fate::wrong);
+
+  for (auto& [text, row] : rows) row.default_us = 0;
+  const tune::History unknown = tune::in_one_unit(rows);
+  CHECK(unknown.default_us == 0);
+  for (const auto& [config, one] : unknown.told)
+    if (config.at("B") == Value(32)) CHECK(one.time_us == doctest::Approx(100));
+  CHECK(tune::in_one_unit({}).told.empty());
 }
