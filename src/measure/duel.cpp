@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "measure/samples.hpp"
@@ -13,7 +14,7 @@ namespace {
 // place where the choice flips must lie well inside of what counts as equally good.
 constexpr double kAlikeShare = 0.25;
 constexpr double kErrorFactor = 2.0;     // joint error = this x MAD / sqrt(rounds), about one error of the median
-constexpr double kBeyondDoubt = 2.5;     // joint errors: it is looked at after each round
+constexpr double kBeyondDoubt = 2.5;     // standard errors: it is looked at after each round
 constexpr double kEitherShare = 0.5;     // of a tie: whichever of two so close wins, the other is as good
 constexpr size_t kSignRounds = 8;        // all of them alike by chance: 2 x 2^-8
 constexpr double kThrottled = 0.9;       // of the round's median clock
@@ -44,6 +45,7 @@ std::vector<double> log_ratios(std::span<const double> first_us, std::span<const
 struct Difference {
   double log_ratio = 0;
   double joint_error = 0;
+  double low = 0, high = 0;  // the log ratio lies between them beyond doubt
 };
 
 std::optional<Difference> difference(std::span<const double> first_us, std::span<const double> second_us) {
@@ -52,6 +54,11 @@ std::optional<Difference> difference(std::span<const double> first_us, std::span
   Difference result;
   const double rounds = static_cast<double>(logs.size());
   result.log_ratio = median(logs);
+  // By ranks, as in a sign test: it holds too where a kernel takes one of two times, whose deviation says little.
+  std::sort(logs.begin(), logs.end());
+  const auto rank = static_cast<size_t>(std::max(0.0, rounds / 2 - kBeyondDoubt * std::sqrt(rounds) / 2));
+  result.low = logs[rank];
+  result.high = logs[logs.size() - 1 - rank];
   for (double& value : logs) value = std::abs(value - result.log_ratio);
   result.joint_error = kErrorFactor * median(logs) / std::sqrt(rounds);
   return result;
@@ -105,6 +112,19 @@ int choose(const std::vector<std::vector<double>>& series_us, int default_index,
       return static_cast<int>(i);
   }
   return fastest;
+}
+
+std::vector<size_t> choose_finalists(std::span<const double> times_us) {
+  std::vector<size_t> chosen(times_us.size());
+  std::iota(chosen.begin(), chosen.end(), size_t{0});
+  std::stable_sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) { return times_us[a] < times_us[b]; });
+  if (chosen.size() > kMostFinalists) chosen.resize(kMostFinalists);
+  const auto is_far = [&](size_t place) {
+    const double margin = place < kFewFinalists ? kWideMargin : kFinalistMargin;
+    return times_us[chosen[place]] > times_us[chosen.front()] * margin;
+  };
+  while (!chosen.empty() && is_far(chosen.size() - 1)) chosen.pop_back();
+  return chosen;
 }
 
 Duel::Duel(size_t finalists, const Rules& rules)
@@ -166,22 +186,21 @@ void Duel::decide() {
     const bool always =
         logs.size() >= kSignRounds && std::all_of(logs.end() - static_cast<std::ptrdiff_t>(kSignRounds), logs.end(),
                                                   [](double log_ratio) { return log_ratio > 0; });
-    const double doubt = kBeyondDoubt * found->joint_error;
-    if (always && found->log_ratio - doubt > tie)
+    if (always && found->low > tie)
       in_[i] = false;
     else
-      settled &= is_settled(i, best, found->log_ratio, doubt);
+      settled &= is_settled(i, best, found->low, found->high);
   }
   over_ = settled;
 }
 
-/// Whether more rounds could not change what becomes of a finalist that is so far behind the leader.
-bool Duel::is_settled(size_t finalist, size_t leader, double log_ratio, double doubt) const {
+/// Whether more rounds could not change what becomes of a finalist whose log ratio to the leader lies in [low, high].
+bool Duel::is_settled(size_t finalist, size_t leader, double low, double high) const {
   const double tie = std::log1p(rules_.tie);
   const auto is_default = [&](size_t i) { return static_cast<int>(i) == rules_.default_index; };
-  if (is_default(leader)) return tie + log_ratio > doubt;
-  if (is_default(finalist)) return std::abs(log_ratio - tie) > doubt;
-  return log_ratio - doubt > tie * kAlikeShare || log_ratio + doubt < tie * kEitherShare;
+  if (is_default(leader)) return low > -tie;
+  if (is_default(finalist)) return low > tie || high < tie;
+  return low > tie * kAlikeShare || high < tie * kEitherShare;
 }
 
 }  // namespace jitune::measure

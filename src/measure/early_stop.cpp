@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kMadToDeviation = 1.4826;  // of a normal distribution
 constexpr double kOtherTenant = 2;          // no clock or heat slows a GPU by more from one moment to the next
+constexpr double kMaybeNoise = 0.03;        // of the log of a median of a few samples
 constexpr double kPromising = 1.05;         // of the best
 constexpr size_t kAlike = 3;                // trials that a prediction is made of
 constexpr int kNearest = 2;                 // params in which they may differ
@@ -95,7 +96,8 @@ void DriftMonitor::note(double us) {
   if (!is_time(us) || !has_anchor()) return;
   const double factor = us / anchor_us_;
   if (factor > factor_ * kOtherTenant || factor < factor_ / kOtherTenant) return;
-  factor_ = factor;
+  const double change = std::log(factor / factor_);
+  factor_ *= std::exp(std::abs(change) < kMaybeNoise ? change / 2 : change);
   worst_ = std::max(worst_, std::abs(std::log(factor)));
 }
 

@@ -61,7 +61,8 @@ class DriftMonitor {
   void set_anchor(double us);
   bool has_anchor() const { return anchor_us_ > 0; }
 
-  /// The anchor's time now. Ratios beyond 2 are another tenant's work rather than the GPU's speed and are left out.
+  /// The anchor's time now. Ratios beyond 2 are another tenant's work rather than the GPU's speed and are left out; of
+  /// a change below 3 % half is believed at once, as a median of a few samples may be off by as much.
   void note(double us);
 
   double factor() const { return factor_; }  ///< now / at the study's start; above 1: the GPU became slower

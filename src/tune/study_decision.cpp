@@ -13,9 +13,8 @@ namespace {
 
 using measure::TrialStatus;
 
-constexpr int kRematchRounds = 25;  // that may be slow, those that do not count included
-constexpr size_t kMaxFinalists = 8;
-constexpr double kFinalistMargin = 1.03;  // finalists are within 3 % of the best
+constexpr int kRematchRounds = 25;   // that may be slow, those that do not count included
+constexpr size_t kOldFinalists = 4;  // of earlier studies
 
 }  // namespace
 
@@ -27,10 +26,10 @@ void Study::add_old_finalists() {
     if (row.status != "ok" || row.median_us <= 0) continue;
     const double scale = default_us_ > 0 && row.default_us > 0 ? default_us_ / row.default_us : 1;
     const double estimate = row.median_us * scale;
-    if (best_us_ <= 0 || estimate <= best_us_ * kFinalistMargin) ranked.emplace_back(estimate, &row);
+    if (best_us_ <= 0 || estimate <= best_us_ * measure::kFinalistMargin) ranked.emplace_back(estimate, &row);
   }
   std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  if (ranked.size() > kMaxFinalists / 2) ranked.resize(kMaxFinalists / 2);
+  if (ranked.size() > kOldFinalists) ranked.resize(kOldFinalists);
   for (const auto& [estimate, row] : ranked) {
     if (was_cancelled()) return;
     auto config = space::parse_values(row->config);
@@ -60,14 +59,13 @@ std::vector<size_t> Study::finalists() const {
 /// Of configs whose times are one GPU's: the few best ones, and the default config, in canonical order, so that ties
 /// are settled alike in every study.
 void Study::keep_best(std::vector<size_t>& chosen) const {
-  std::sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) { return good_[a].median_us < good_[b].median_us; });
-  const double best_us = chosen.empty() ? 0 : good_[chosen[0]].median_us;
-  size_t kept = 0;
-  std::erase_if(chosen, [&](size_t index) {
-    const bool near = good_[index].median_us <= best_us * kFinalistMargin && kept < kMaxFinalists;
-    kept += near;
-    return !near && default_good_ != index;
-  });
+  std::vector<double> times_us;
+  for (const size_t index : chosen) times_us.push_back(good_[index].median_us);
+  std::vector<size_t> kept;
+  for (const size_t place : measure::choose_finalists(times_us)) kept.push_back(chosen[place]);
+  for (const size_t index : chosen)
+    if (default_good_ == index && std::find(kept.begin(), kept.end(), index) == kept.end()) kept.push_back(index);
+  chosen = std::move(kept);
   std::sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) {
     return good_[a].compiled.job.build.config < good_[b].compiled.job.build.config;
   });

@@ -50,6 +50,15 @@ TEST_CASE("the choice prefers the default in a tie, then the fastest, the lowest
   CHECK(choose({{99.5, 99.5, 99.5}, base, {98.8, 98.8, 98.8}}, 1, 0.01) == 2);
 }
 
+TEST_CASE("finalists are the near ones, and the few best that may only look slower") {
+  CHECK(choose_finalists({}).empty());
+  CHECK(choose_finalists(std::vector<double>{130, 104.9, 100, 114, 116, 103}) == std::vector<size_t>{2, 5, 1, 3});
+  // Beyond the sixth, only what is within 5 %.
+  const std::vector<double> many{100, 101, 102, 103, 104, 104.5, 104.9, 105.1, 114};
+  CHECK(choose_finalists(many) == std::vector<size_t>{0, 1, 2, 3, 4, 5, 6});
+  CHECK(choose_finalists(std::vector<double>(20, 7.0)).size() == kMostFinalists);
+}
+
 TEST_CASE("a duel under 5 % drift finds a true difference of 1 % within 15 rounds") {
   const auto outcome = drifting_duels(400);
   MESSAGE("M3 duels right: bar >= 95 % in <= 15 rounds, value " << 100.0 * outcome.right / outcome.duels

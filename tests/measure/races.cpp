@@ -69,7 +69,7 @@ double true_us(const Launches& launches) {
   return median(every_second(launches, 9, launches.size()));
 }
 
-/// One study: every config in this order, then a rematch of the eight best over later launches.
+/// One study: every config in this order, then a rematch of the finalists over later launches.
 RaceOutcome race(const std::vector<Launches>& configs) {
   double spent_us = 0, fixed_us = 0, bound_us = std::numeric_limits<double>::infinity();
   size_t launches = 0;
@@ -102,17 +102,18 @@ RaceOutcome race(const std::vector<Launches>& configs) {
       bound_samples = summary.samples;
     }
   }
-  std::sort(survivors.begin(), survivors.end());
-  survivors.resize(std::min<size_t>(survivors.size(), 8));
+  std::vector<double> times_us;
+  for (const auto& [us, i] : survivors) times_us.push_back(us);
+  const std::vector<size_t> finalists = choose_finalists(times_us);
   std::vector<std::vector<double>> rounds;
-  for (const auto& [us, i] : survivors) rounds.push_back(every_second(configs[i], 8, 9));
+  for (const size_t place : finalists) rounds.push_back(every_second(configs[survivors[place].second], 8, 9));
   const auto chosen = static_cast<size_t>(choose(rounds, -1, 0.01));
   double best_us = std::numeric_limits<double>::infinity();
   for (const Launches& config : configs) best_us = std::min(best_us, true_us(config));
   RaceOutcome outcome;
   outcome.time_share = spent_us / fixed_us;
   outcome.runs = static_cast<double>(launches) / static_cast<double>(configs.size());
-  outcome.regret = true_us(configs[survivors[chosen].second]) / best_us - 1;
+  outcome.regret = true_us(configs[survivors[finalists[chosen]].second]) / best_us - 1;
   return outcome;
 }
 

@@ -1,5 +1,6 @@
 // Racing as a study does it, on launches that others recorded one by one.
 #include <cstdlib>
+#include <string>
 
 #include "races.hpp"
 #include "support/support.hpp"
@@ -23,7 +24,7 @@ TEST_CASE("racing on recorded launches") {
   CHECK(regret <= 0.006);
   const auto hard = race_recorded(directory, kHardSpace);
   REQUIRE(hard);
-  MESSAGE("M2 " << kHardSpace << ": time " << hard->time_share << ", runs " << hard->runs << ", regret "
+  MESSAGE("M2 " << std::string(kHardSpace) << ": time " << hard->time_share << ", runs " << hard->runs << ", regret "
                 << 100 * hard->regret << " %; bar 5 %");
   CHECK(hard->regret <= 0.05);
 }
