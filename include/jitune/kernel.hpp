@@ -27,8 +27,8 @@ struct device_ptr {
 };
 
 /// The values of one problem, in fixed slots: names were looked up when it was made, so a launch handles no strings.
-/// A value type, cheap to copy (some 250 bytes, no allocation). Made by Kernel::problem; fits that kernel only.
-class JITUNE_API Problem {
+/// A value type, cheap to copy (192 bytes, no allocation). Made by Kernel::problem; fits that kernel only.
+class alignas(64) JITUNE_API Problem {
  public:
   static constexpr size_t kMaxValues = 16;
 
@@ -57,13 +57,14 @@ class JITUNE_API Problem {
  private:
   friend class UntypedKernel;
   friend class runtime::KernelState;
-  const void* kernel_ = nullptr;              // identity only, never followed
-  uint64_t hash_ = 0;                         // of the three below, kept by set()
-  std::array<uint8_t, kMaxValues> kinds_{};   // 0: not set yet
-  std::array<int64_t, kMaxValues> values_{};  // integers, bools and numbers of words
-  uint8_t count_ = 0;
+  // In the order in which a launch reads them: with up to four values it touches one cache line.
+  const void* kernel_ = nullptr;  // identity only, never followed
+  uint64_t hash_ = 0;             // of kinds, values and config, kept by set() and with()
+  uint32_t kinds_ = 0;            // two bits a value; 0: not set yet
+  uint32_t config_ = 0;           // the number of what with() gave; 0: nothing
   std::optional<Track> track_;
-  uint32_t config_ = 0;                        // the number of what with() gave; 0: nothing
+  uint8_t count_ = 0;
+  std::array<int64_t, kMaxValues> values_{};   // integers, bools and numbers of words
   std::weak_ptr<runtime::KernelState> names_;  // for set()
 };
 

@@ -19,7 +19,12 @@ constexpr size_t kMaxArgs = 64;  // Plan keeps a launch's parameters on the stac
 constexpr size_t kMaxTensorMaps = 8;
 constexpr std::chrono::milliseconds kLookWhileWaiting{20};
 
-enum ValueKind : uint8_t { kUnset, kInt, kBool, kWord };
+enum ValueKind : uint8_t { kUnset, kInt, kBool, kWord };  // two bits each in Problem::kinds_
+static_assert(Problem::kMaxValues * 2 <= 32);
+
+ValueKind kind_of(uint32_t kinds, size_t slot) {
+  return static_cast<ValueKind>(kinds >> 2 * slot & 3);
+}
 
 void check_sizes(const KernelDefinition& definition) {
   if (definition.problem.size() > Problem::kMaxValues)
@@ -85,17 +90,19 @@ void KernelState::set(Problem& problem, const char* name, const Value& value) {
     for (const auto& each : known) names += (names.empty() ? "" : ", ") + each.name;
     raise(ErrorCode::bad_problem, std::string("there is no problem value '") + name + "'; it has: " + names);
   }
-  const auto slot = static_cast<size_t>(found - known.begin());
+  const auto slot = static_cast<unsigned>(found - known.begin());
+  ValueKind kind = kUnset;
   if (value.is_word()) {
     const std::lock_guard lock(mutex_);
     const auto word = std::find(words_.begin(), words_.end(), value.as_word());
     problem.values_[slot] = word - words_.begin();
-    problem.kinds_[slot] = kWord;
+    kind = kWord;
     if (word == words_.end()) words_.push_back(value.as_word());
   } else {
     problem.values_[slot] = value.as_int();
-    problem.kinds_[slot] = value.is_bool() ? kBool : kInt;
+    kind = value.is_bool() ? kBool : kInt;
   }
+  problem.kinds_ = (problem.kinds_ & ~(3u << 2 * slot)) | uint32_t{kind} << 2 * slot;
   problem.hash_ = PlanKey::hash_of(problem.values_, problem.kinds_, problem.count_, problem.config_);
 }
 
@@ -135,7 +142,7 @@ space::ProblemValues KernelState::values_of(const Problem& problem) {
   space::ProblemValues values;
   const auto& known = model_->problem();
   for (size_t i = 0; i < known.size(); ++i) {
-    switch (problem.kinds_[i]) {
+    switch (kind_of(problem.kinds_, i)) {
       case kInt:
         values[known[i].name] = Value(static_cast<long long>(problem.values_[i]));
         break;
@@ -180,14 +187,8 @@ uint64_t KernelState::context_number(const gpu::Driver& driver) noexcept {
   const Track track = track_of(problem);
   const bool heuristic = track == Track::heuristic;
   const uint64_t context = context_number(*driver);
-  Plan* plan = plans_.find(PlanKey::mix(problem.hash_, context, heuristic), [&](const PlanKey& key) {
-    if (key.context != context || key.heuristic != heuristic || key.kinds != problem.kinds_ ||
-        key.config != problem.config_)
-      return false;
-    // What no Problem of this kernel sets is zero in both. A call of memcmp would cost more than the few values do.
-    for (size_t i = 0; i < problem.count_; ++i)
-      if (key.values[i] != problem.values_[i]) return false;
-    return true;
+  Plan* plan = plans_.find(problem.hash_, PlanKey::tag_of(problem.hash_, context, heuristic), [&](const Plan& each) {
+    return each.fits(context, heuristic, problem.kinds_, problem.config_, problem.count_, problem.values_.data());
   });
   return plan == nullptr || plan->is_stale(may_tune ? track : Track::lookup) ? nullptr : plan;
 }
@@ -216,7 +217,7 @@ Plan& KernelState::plan(CUstream stream, const Problem& problem, std::span<const
   key.count = problem.count_;
   key.config = problem.config_;
   for (size_t i = 0; i < key.count; ++i)
-    if (problem.kinds_[i] == kUnset) (void)values_of(problem);  // throws, naming the value
+    if (kind_of(problem.kinds_, i) == kUnset) (void)values_of(problem);  // throws, naming the value
   const Track track = track_of(problem);
   key.heuristic = track == Track::heuristic;
   const bool capturing = is_capturing(*driver, stream);
@@ -374,7 +375,7 @@ void KernelState::launch(CUstream stream, const Problem& problem, std::span<cons
     launch_any(chosen, stream, problem, arguments);
     return;
   }
-  const CUresult code = chosen->launch_plain(stream, arguments);
+  const CUresult code = chosen->launch_plain(*driver_.load(std::memory_order_relaxed), stream, arguments);
   if (code != CUDA_SUCCESS) [[unlikely]]
     raise_launch(code, *chosen);
   chosen->count_miss();

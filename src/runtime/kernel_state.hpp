@@ -14,6 +14,7 @@
 #include "jitune/kernel.hpp"
 #include "runtime/modules.hpp"
 #include "runtime/plan_table.hpp"
+#include "runtime/striped_counter.hpp"
 #include "runtime/tuner_state.hpp"
 #include "space/instance.hpp"
 
@@ -89,6 +90,7 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   std::shared_ptr<const space::Model> model_;
   size_t caller_args_ = 0;
   std::atomic<const gpu::Driver*> driver_{nullptr};
+  PackedCounters counters_;  // of plans' misses
   PlanTable plans_;
   Modules modules_;
   std::mutex making_mutex_;  // of making_

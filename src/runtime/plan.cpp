@@ -15,15 +15,15 @@ constexpr size_t kInlineMaps = 8;
 
 }  // namespace
 
-uint64_t PlanKey::hash_of(const std::array<int64_t, Problem::kMaxValues>& values,
-                          const std::array<uint8_t, Problem::kMaxValues>& kinds, size_t count,
+uint64_t PlanKey::hash_of(const std::array<int64_t, Problem::kMaxValues>& values, uint32_t kinds, size_t count,
                           uint32_t config) noexcept {
-  uint64_t h = config;
+  uint64_t h = (uint64_t{config} << 32 | kinds) * 0x9E3779B97F4A7C15u;
   for (size_t i = 0; i < count; ++i) {
-    h = (h ^ static_cast<uint64_t>(values[i])) * 0xBF58476D1CE4E5B9u + kinds[i];
+    h = (h ^ static_cast<uint64_t>(values[i])) * 0xBF58476D1CE4E5B9u;
     h ^= h >> 29;
   }
-  return h;
+  h *= 0x94D049BB133111EBu;
+  return h ^ (h >> 32);  // tables take the low bits
 }
 
 Plan::Plan(Making making)
@@ -33,7 +33,6 @@ Plan::Plan(Making making)
       driver_(making.driver),
       function_(making.module ? making.module->function() : nullptr),
       geometry_(making.geometry),
-      misses_(making.miss != nullptr ? std::make_unique<StripedCounter<8>>() : nullptr),
       choice_(std::move(making.choice)),
       module_(std::move(making.module)),
       look_again_(Clock::now() + kLookAgain),
@@ -64,15 +63,44 @@ Plan::Plan(Making making)
     if (arg.pass) parameters_.push_back({Parameter::From::caller, caller_index[i]});
   }
   encoded_.resize(maps_.size());
-  plain_ = zeroed_.empty() && !geometry_.cooperative && !geometry_.programmatic_dependent &&
-           geometry_.cluster[0] == 0 && parameters_.size() == callers;
+  bool plain = zeroed_.empty() && !geometry_.cooperative && !geometry_.programmatic_dependent &&
+               geometry_.cluster[0] == 0 && parameters_.size() == callers;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    plain_ = plain_ && parameters_[i].from == Parameter::From::caller && parameters_[i].index == i;
+    plain = plain && parameters_[i].from == Parameter::From::caller && parameters_[i].index == i;
+  hot_.context = key_.context;
+  hot_.function = function_;
+  if (miss_ != nullptr) hot_.misses = making.counter;
+  hot_.kinds = key_.kinds;
+  hot_.config = key_.config;
+  hot_.grid = geometry_.grid;
+  hot_.block = geometry_.block;
+  hot_.shared_bytes = geometry_.shared_bytes;
+  hot_.heuristic = key_.heuristic;
+  hot_.plain = plain;
+  hot_.values = key_.values;
+  hot_.fresh_for.store(fresh_for(), std::memory_order_relaxed);
+}
+
+bool Plan::is_stale_now(Track track) const noexcept {
+  if (superseded_.load(std::memory_order_relaxed)) return true;
+  if (provisional_ && Clock::now() >= look_again_) return true;
+  if (track == Track::tune || track == Track::background)
+    return track_ == Track::lookup && (miss_ != nullptr || choice_.source == Choice::Source::default_config);
+  return track == Track::retune && track_ != Track::retune;
+}
+
+/// The tracks on which launches need not ask is_stale_now each time.
+uint8_t Plan::fresh_for() const noexcept {
+  unsigned bits = 0;
+  if (!provisional_)
+    for (const Track track : {Track::heuristic, Track::lookup, Track::background, Track::tune, Track::retune})
+      if (!is_stale_now(track)) bits |= 1u << static_cast<unsigned>(track);
+  return static_cast<uint8_t>(bits);
 }
 
 long long Plan::take_misses() {
-  if (misses_ == nullptr) return 0;
-  const long long now = misses_->sum();
+  if (!hot_.misses) return 0;
+  const long long now = hot_.misses.sum();
   return now - misses_taken_.exchange(now, std::memory_order_relaxed);
 }
 

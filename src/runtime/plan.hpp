@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <shared_mutex>
@@ -27,21 +28,21 @@ namespace jitune::runtime {
 struct PlanKey {
   uint64_t context = 0;  ///< the driver's number for it, since pointers recycle
   std::array<int64_t, Problem::kMaxValues> values{};
-  std::array<uint8_t, Problem::kMaxValues> kinds{};  ///< 1, true and the first word share a number
+  uint32_t kinds = 0;  ///< two bits a value: 1, true and the first word share a number
   uint8_t count = 0;
   bool heuristic = false;  ///< the default config was asked for, whatever is stored
   uint32_t config = 0;     ///< the number of the config that was given by hand; 0: none
 
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
-  uint64_t hash() const noexcept { return mix(hash_of(values, kinds, count, config), context, heuristic); }
-
-  /// The part of the hash that a Problem keeps.
-  static uint64_t hash_of(const std::array<int64_t, Problem::kMaxValues>& values,
-                          const std::array<uint8_t, Problem::kMaxValues>& kinds, size_t count,
+  /// The hash that a Problem keeps: of all but context and track. It says where a plan lies, so that a processor can
+  /// look there while the driver is still asked for the context.
+  uint64_t hash() const noexcept { return hash_of(values, kinds, count, config); }
+  static uint64_t hash_of(const std::array<int64_t, Problem::kMaxValues>& values, uint32_t kinds, size_t count,
                           uint32_t config) noexcept;
-  static uint64_t mix(uint64_t values_hash, uint64_t context, bool heuristic) noexcept {
-    const uint64_t h = (values_hash ^ (context * 2 + (heuristic ? 1 : 0))) * 0x9E3779B97F4A7C15u;
-    return h ^ (h >> 32);
+  /// What tells plans of one hash apart without looking into them.
+  uint64_t tag() const noexcept { return tag_of(hash(), context, heuristic); }
+  static uint64_t tag_of(uint64_t hash, uint64_t context, bool heuristic) noexcept {
+    return hash + (context * 2 + (heuristic ? 1 : 0)) * 0x9E3779B97F4A7C15u;
   }
 };
 
@@ -54,7 +55,10 @@ struct Miss {
 };
 
 /// All that a launch of one problem needs, in memory. Launching is safe from many threads at once.
-class Plan {
+///
+/// A launch reads its first 64 bytes and the line beside them: with a thousand problems in use it is cache lines that
+/// cost time, not instructions.
+class alignas(128) Plan {
  public:
   struct Making {
     PlanKey key;
@@ -66,17 +70,29 @@ class Plan {
     bool provisional = false;          ///< someone else tunes this key: look again after a while
     Track track = Track::lookup;       ///< how far it went for its config; lookup where it could not tune
     std::shared_ptr<const Miss> miss;  ///< set where no winner was found: launches are counted
+    PackedCounter counter;             ///< where, if it is
   };
   explicit Plan(Making making);
 
   /// Whether a launch is nothing but cuLaunchKernel with the caller's own arguments.
-  bool is_plain() const { return plain_; }
+  bool is_plain() const { return hot_.plain; }
 
-  /// For plain plans. Takes no lock, allocates nothing and writes nothing that other threads read.
-  CUresult launch_plain(CUstream stream, std::span<const void* const> arguments) const {
-    return driver_->cuLaunchKernel(function_, geometry_.grid[0], geometry_.grid[1], geometry_.grid[2],
-                                   geometry_.block[0], geometry_.block[1], geometry_.block[2], geometry_.shared_bytes,
-                                   stream, const_cast<void**>(arguments.data()), nullptr);
+  /// For plain plans. Takes no lock, allocates nothing and writes nothing.
+  CUresult launch_plain(const gpu::Driver& driver, CUstream stream, std::span<const void* const> arguments) const {
+    return driver.cuLaunchKernel(hot_.function, hot_.grid[0], hot_.grid[1], hot_.grid[2], hot_.block[0], hot_.block[1],
+                                 hot_.block[2], hot_.shared_bytes, stream, const_cast<void**>(arguments.data()),
+                                 nullptr);
+  }
+
+  /// Whether it is the plan of this problem in this context. `kinds` to `values`: as in PlanKey.
+  bool fits(uint64_t context, bool heuristic, uint32_t kinds, uint32_t config, size_t count,
+            const int64_t* values) const noexcept {
+    if (hot_.context != context || hot_.heuristic != heuristic || hot_.kinds != kinds || hot_.config != config)
+      return false;
+    // What no Problem of a kernel sets is zero in both. A call of memcmp would cost more than the few values do.
+    for (size_t i = 0; i < count; ++i)
+      if (hot_.values[i] != values[i]) return false;
+    return true;
   }
 
   /// Enqueues prologue and kernel on `stream`, for any plan. `arguments`: as UntypedKernel::launch. A stream that is
@@ -92,7 +108,7 @@ class Plan {
 
   /// For misses only: counts a launch; and how many the database does not know of yet, which are told then.
   void count_miss() noexcept {
-    if (misses_ != nullptr) misses_->add(1);
+    if (hot_.misses) hot_.misses.add(1);
   }
   long long take_misses();
 
@@ -112,18 +128,20 @@ class Plan {
   void explain(std::string why, bool provisional) {
     choice_.why = std::move(why);
     provisional_ = provisional;
+    hot_.fresh_for.store(fresh_for(), std::memory_order_relaxed);
   }
 
   /// Makes the next launch look again: there may be a better config now.
-  void supersede() noexcept { superseded_.store(true, std::memory_order_relaxed); }
+  void supersede() noexcept {
+    superseded_.store(true, std::memory_order_relaxed);
+    hot_.fresh_for.store(0, std::memory_order_relaxed);
+  }
 
   /// Whether a launch on `track` should look for a better config than this plan's.
   bool is_stale(Track track) const noexcept {
-    if (superseded_.load(std::memory_order_relaxed)) return true;
-    if (provisional_ && Clock::now() >= look_again_) return true;
-    if (track == Track::tune || track == Track::background)
-      return track_ == Track::lookup && (miss_ != nullptr || choice_.source == Choice::Source::default_config);
-    return track == Track::retune && track_ != Track::retune;
+    if ((hot_.fresh_for.load(std::memory_order_relaxed) >> static_cast<unsigned>(track) & 1) != 0) [[likely]]
+      return false;
+    return is_stale_now(track);
   }
 
  private:
@@ -146,19 +164,34 @@ class Plan {
     CUdeviceptr base = 0;
     alignas(64) CUtensorMap map{};
   };
+  /// What the launch of a plain plan reads, in 64 bytes and the values behind them.
+  struct Hot {
+    uint64_t context = 0;
+    CUfunction function = nullptr;
+    PackedCounter misses;
+    uint32_t kinds = 0, config = 0;
+    std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
+    uint32_t shared_bytes = 0;
+    bool heuristic = false;
+    bool plain = false;
+    std::atomic<uint8_t> fresh_for{0};  // a bit for each track whose launches need not look for a better config
+    std::array<int64_t, Problem::kMaxValues> values{};
+  };
+  static_assert(offsetof(Hot, values) == 64);
+  uint8_t fresh_for() const noexcept;
+  [[gnu::noinline]] bool is_stale_now(Track track) const noexcept;
   Launched launch_any(CUstream stream, std::span<const void* const> arguments, void** params);
   bool encode(size_t index, CUdeviceptr base, CUtensorMap& map, Launched& launched);
   Launched scratch_for(CUstream stream, bool may_allocate, const std::vector<CUdeviceptr>*& buffers);
 
-  PlanKey key_;  // from here on in the order in which a launch reads them
+  Hot hot_;
+  PlanKey key_;
   std::atomic<bool> superseded_{false};
   bool provisional_;
-  bool plain_ = false;
   Track track_;
   const gpu::Driver* driver_;
   CUfunction function_;
   space::Geometry geometry_;
-  std::unique_ptr<StripedCounter<8>> misses_;
   Choice choice_;
   std::shared_ptr<gpu::Module> module_;
   Clock::time_point look_again_;

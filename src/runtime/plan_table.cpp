@@ -6,12 +6,11 @@ namespace jitune::runtime {
 
 /// False when it replaced a plan.
 bool PlanTable::place(Table& table, Plan* plan) {
-  const uint64_t hash = plan->key().hash();
-  for (size_t at = hash & table.mask;; at = (at + 1) & table.mask) {
+  for (size_t at = plan->key().hash() & table.mask;; at = (at + 1) & table.mask) {
     Slot& slot = table.slots[at];
     const Plan* known = slot.plan.load(std::memory_order_relaxed);
     if (known != nullptr && !(known->key() == plan->key())) continue;
-    if (known == nullptr) slot.hash = hash;
+    if (known == nullptr) slot.tag = plan->key().tag();
     slot.plan.store(plan, std::memory_order_release);
     return known == nullptr;
   }

@@ -17,18 +17,21 @@ class PlanTable {
   PlanTable();
   ~PlanTable();
 
-  /// The plan with this hash for which `fits(const PlanKey&)` holds, or null.
+  /// The plan with this hash and tag for which `fits(const Plan&)` holds, or null.
   template <class Fits>
-  Plan* find(uint64_t hash, Fits fits) const noexcept {
+  Plan* find(uint64_t hash, uint64_t tag, Fits fits) const noexcept {
     const Table& table = *table_.load(std::memory_order_acquire);
-    for (size_t at = hash & table.mask;; at = (at + 1) & table.mask) {
-      Plan* plan = table.slots[at].plan.load(std::memory_order_acquire);
+    const Slot* slot = &table.slots[hash & table.mask];
+    for (;;) {
+      Plan* plan = slot->plan.load(std::memory_order_acquire);
       if (plan == nullptr) return nullptr;
-      if (table.slots[at].hash == hash && fits(plan->key())) return plan;
+      if (slot->tag == tag && fits(*plan)) [[likely]]
+        return plan;
+      if (++slot == table.end) slot = table.slots.get();
     }
   }
   Plan* find(const PlanKey& key) const noexcept {
-    return find(key.hash(), [&](const PlanKey& other) { return other == key; });
+    return find(key.hash(), key.tag(), [&](const Plan& other) { return other.key() == key; });
   }
 
   /// Adds a plan, or replaces the one with its key. Returns the plan.
@@ -39,13 +42,14 @@ class PlanTable {
 
  private:
   struct Slot {
-    uint64_t hash = 0;  // written before the plan is, and never again
+    uint64_t tag = 0;  // written before the plan is, and never again
     std::atomic<Plan*> plan{nullptr};
   };
   struct Table {
-    explicit Table(size_t size) : mask(size - 1), slots(std::make_unique<Slot[]>(size)) {}
+    explicit Table(size_t size) : mask(size - 1), slots(std::make_unique<Slot[]>(size)), end(slots.get() + size) {}
     size_t mask;
     std::unique_ptr<Slot[]> slots;  // open addressing, a power of two, at most half full
+    const Slot* end;
   };
   static bool place(Table& table, Plan* plan);
 

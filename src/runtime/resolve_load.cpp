@@ -123,6 +123,7 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
   making.choice = answer.choice;
   making.provisional = answer.provisional;
   if (answer.is_miss) making.miss = miss_;
+  if (making.miss != nullptr) making.counter = kernel_.counters_.make();
   making.track = (may_tune_ && !capturing_) || reasons_ ? track_ : Track::lookup;
   auto made = std::make_unique<Plan>(std::move(making));
   if (!capturing_) {

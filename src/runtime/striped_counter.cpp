@@ -33,3 +33,16 @@ unsigned claim_thread_slot() noexcept {
 }
 
 }  // namespace jitune::runtime::detail
+
+namespace jitune::runtime {
+
+PackedCounter PackedCounters::make() {
+  const std::lock_guard lock(mutex_);
+  if (used_ == PackedCounter::kAside) {
+    pages_.push_back(std::make_unique<Page>());
+    used_ = 0;
+  }
+  return PackedCounter(&pages_.back()->counts[used_++]);
+}
+
+}  // namespace jitune::runtime

@@ -3,6 +3,9 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 namespace jitune::runtime {
 
@@ -44,6 +47,53 @@ class StripedCounter {
     std::atomic<long long> value{0};
   };
   std::array<Stripe, kStripes> stripes_;
+};
+
+/// One of PackedCounters; as StripedCounter otherwise. A value: copies count together.
+class PackedCounter {
+ public:
+  static constexpr unsigned kStripes = 32;
+  static constexpr unsigned kAside = 32;  ///< counters whose counts lie side by side: two pairs of cache lines
+
+  PackedCounter() = default;
+  explicit operator bool() const noexcept { return first_ != nullptr; }
+  void add(long long amount) const noexcept {
+    unsigned slot = detail::thread_slot;
+    if (slot == 0) [[unlikely]]
+      slot = detail::claim_thread_slot();
+    if (slot < kStripes) [[likely]] {
+      auto& mine = first_[size_t{slot - 1} * kAside];
+      mine.store(mine.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+    } else {
+      first_[size_t{kStripes - 1} * kAside].fetch_add(amount, std::memory_order_relaxed);
+    }
+  }
+  long long sum() const noexcept {
+    long long total = 0;
+    for (size_t i = 0; i < kStripes; ++i) total += first_[i * kAside].load(std::memory_order_relaxed);
+    return total;
+  }
+
+ private:
+  friend class PackedCounters;
+  explicit PackedCounter(std::atomic<long long>* first) : first_(first) {}
+  std::atomic<long long>* first_ = nullptr;
+};
+
+/// Many counters of which a thread raises now this one, now that: what one thread counts lies side by side, so that a
+/// thousand counters take it 8 KiB instead of a cache line each. Safe from any thread.
+class PackedCounters {
+ public:
+  /// A counter at zero, valid as long as this object. Takes a lock, and allocates now and then.
+  PackedCounter make();
+
+ private:
+  struct alignas(128) Page {
+    std::array<std::atomic<long long>, size_t{PackedCounter::kStripes} * PackedCounter::kAside> counts{};
+  };
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Page>> pages_;
+  unsigned used_ = PackedCounter::kAside;  // of the last page
 };
 
 }  // namespace jitune::runtime

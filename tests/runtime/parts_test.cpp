@@ -109,6 +109,24 @@ TEST_CASE("plans are found by context, values and track; a replaced plan's table
   CHECK(table.find(key) == nullptr);
 }
 
+TEST_CASE("what contexts and tracks have planned for one problem lies in one chain and is told apart") {
+  runtime::PlanTable table;
+  std::vector<runtime::Plan*> made;
+  for (uint64_t context = 1; context <= 8; ++context)
+    for (const bool heuristic : {false, true}) {
+      runtime::Plan::Making making;
+      making.key.context = context;
+      making.key.heuristic = heuristic;
+      making.key.values[0] = 42;
+      making.key.count = 1;
+      made.push_back(table.insert(std::make_unique<runtime::Plan>(std::move(making))));
+    }
+  for (const auto* plan : made) CHECK(table.find(plan->key()) == plan);
+  runtime::PlanKey key = made.front()->key();
+  key.context = 9;
+  CHECK(table.find(key) == nullptr);
+}
+
 TEST_CASE("plans can be found while others are added and replaced") {
   runtime::PlanTable table;
   table.insert(plan_for(0));
@@ -143,17 +161,20 @@ TEST_CASE("1, true and the first word are different problems, and so are values 
   auto add = [&](uint8_t kind, int64_t value) {
     runtime::Plan::Making making;
     making.key = key;
-    making.key.kinds[0] = kind;
+    making.key.kinds = kind;
     making.key.values[0] = value;
     return table.insert(std::make_unique<runtime::Plan>(std::move(making)));
   };
   const auto* number = add(1, 1);
   const auto* boolean = add(2, 1);
   const auto* large = add(1, 1 + (int64_t{1} << 62));
-  key.kinds[0] = 1;
+  key.kinds = 1;
   CHECK(table.find(key) == number);
-  key.kinds[0] = 2;
+  key.kinds = 2;
   CHECK(table.find(key) == boolean);
+  CHECK(boolean->fits(0, false, 2, 0, 1, key.values.data()));
+  CHECK_FALSE(boolean->fits(0, false, 1, 0, 1, key.values.data()));
+  CHECK_FALSE(large->fits(0, false, 1, 0, 1, key.values.data()));
   CHECK(large != number);
   CHECK(table.all().size() == 3);
 }
@@ -192,6 +213,9 @@ TEST_CASE("problems are near where each number is at most twice the other and th
 TEST_CASE("launches by many threads are all counted, by more than own a stripe and by ones that come and go") {
   runtime::StripedCounter<8> few;
   runtime::StripedCounter<64> many;
+  runtime::PackedCounters packed;
+  std::vector<runtime::PackedCounter> aside;  // on two pages
+  for (unsigned i = 0; i < runtime::PackedCounter::kAside + 2; ++i) aside.push_back(packed.make());
   for (int round = 0; round < 3; ++round) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 80; ++i)
@@ -199,12 +223,20 @@ TEST_CASE("launches by many threads are all counted, by more than own a stripe a
         for (int k = 0; k < 1000; ++k) {
           few.add(1);
           many.add(2);
+          aside[static_cast<size_t>(k) % aside.size()].add(1);
         }
       });
     for (auto& thread : threads) thread.join();
   }
   CHECK(few.sum() == 240'000);
   CHECK(many.sum() == 480'000);
+  long long each_once = 0;
+  for (size_t i = 0; i < aside.size(); ++i) {
+    const long long rounds = 1000 / static_cast<long long>(aside.size()) + (i < 1000 % aside.size() ? 1 : 0);
+    CHECK(aside[i].sum() == 240 * rounds);
+    each_once += aside[i].sum();
+  }
+  CHECK(each_once == 240'000);
 }
 
 TEST_CASE("a signature that does not fit the args is refused, naming the first arg that differs") {
