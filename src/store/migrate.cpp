@@ -19,7 +19,8 @@ struct Version {
 };
 
 /// One line for each past version; tests/store/golden has a dump of each.
-constexpr Version kPast[] = {{1, "ebb42c067168946d41232d0eb46f5eb79c036eb03570211a9742ed3dcae99d2c", ""}};
+constexpr Version kPast[] = {{1, "ebb42c067168946d41232d0eb46f5eb79c036eb03570211a9742ed3dcae99d2c", ""},
+                             {2, "d55e45f23a11843aaa34f912a351db98e24353f5a7b2254b45936ef70c9a5624", ""}};
 
 struct Item {
   std::string type, name, table, sql;

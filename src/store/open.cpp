@@ -15,7 +15,7 @@
 
 namespace jitune::store {
 
-const char* const kSchemaFingerprint = "d55e45f23a11843aaa34f912a351db98e24353f5a7b2254b45936ef70c9a5624";
+const char* const kSchemaFingerprint = "8d0df6eb14a6850cc6349ec1bea119f8fdb57ab773cdd1f82a132b9e19440c21";
 
 namespace {
 

@@ -5,7 +5,7 @@
 namespace jitune::store {
 
 inline constexpr int64_t kApplicationId = 0x4A54554E;  ///< 'JTUN'; schema.sql sets it
-inline constexpr int kSchemaVersion = 2;               ///< user_version; schema.sql sets it
+inline constexpr int kSchemaVersion = 3;               ///< user_version; schema.sql sets it
 
 /// schema.sql, all of it.
 extern const char* const kSchemaSql;

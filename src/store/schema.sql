@@ -1,4 +1,4 @@
--- jitune's tuning database, schema version 2.
+-- jitune's tuning database, schema version 3.
 -- Opened by the library and jit-prewarm (read-write) and by people: sqlite3 -readonly jitune.db 'select * from best'.
 -- Units are in column names: _us microseconds, _ms milliseconds, _bytes, _mhz; _at is UTC seconds since 1970.
 -- JSON columns hold canonical JSON (sorted names, no spaces). They have no json_valid() CHECK: it would make the file
@@ -6,7 +6,7 @@
 -- Every hash is SHA-256 as 64 lower-case hex digits, so that it can be pasted and grepped.
 -- Table columns only ever grow; views may change in any release.
 PRAGMA application_id = 0x4A54554E;      -- 'JTUN'
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 
 CREATE TABLE meta (
   name          TEXT PRIMARY KEY,        -- min_reader_version: the oldest schema a reader may know and still read this
@@ -73,6 +73,8 @@ CREATE TABLE studies (                   -- one tuning run of one key by one pro
   compile_ms    REAL, wait_ms REAL, load_ms REAL, check_ms REAL, run_ms REAL, rematch_ms REAL,  -- what it cost
   saved_ms      REAL,                    -- kernel time that early stop left out
   drift         REAL,                    -- largest change of the GPU's speed seen: 0.02 is 2 %
+  reference     TEXT NOT NULL DEFAULT '',  -- what results were compared with; '': the default config
+  reference_us  REAL,                    -- a reference kernel's own time; NULL: none was timed
   CHECK ((outcome IS NULL) = (ended_at IS NULL))
 ) STRICT;
 CREATE INDEX studies_by_key ON studies (key_id, started_at);
@@ -269,7 +271,7 @@ SELECT s.study_id AS study, datetime(s.started_at, 'unixepoch') AS started_utc, 
        coalesce(sum(t.status = 'early_stopped'), 0) AS early,
        coalesce(sum(t.status NOT IN ('ok', 'early_stopped', 'skipped')), 0) AS failed,
        round(min(CASE WHEN t.status = 'ok' THEN t.median_us END), 2) AS best_us, round(max(t.default_us), 2) AS default_us,
-       s.ended_at - s.started_at AS took_s, s.method, round(s.compile_ms) AS compile_ms, round(s.wait_ms) AS wait_ms,
+       s.reference, round(s.reference_us, 2) AS reference_us, s.ended_at - s.started_at AS took_s, s.method, round(s.compile_ms) AS compile_ms, round(s.wait_ms) AS wait_ms,
        round(s.load_ms) AS load_ms, round(s.check_ms) AS check_ms, round(s.run_ms) AS run_ms,
        round(s.saved_ms, 1) AS saved_ms, s.device_name AS device, s.host, s.pid, s.note
   FROM studies s JOIN keys k USING (key_id) LEFT JOIN trials t USING (study_id)

@@ -90,6 +90,8 @@ struct StudyEnd {
     double drift = 0;     ///< largest change of the GPU's speed that was seen, 0.02: 2 %
   };
   Costs costs = {};
+  std::string reference = {};  ///< what results were compared with; empty: the default config
+  double reference_us = 0;     ///< a reference kernel's own time; 0: none was timed
 };
 
 /// A study as people look at it.

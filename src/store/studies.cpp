@@ -78,10 +78,11 @@ void close_study(Database& database, int64_t study, const StudyEnd& end, int64_t
   database
       .prepare(
           "UPDATE studies SET ended_at = max(started_at, ?), outcome = ?, note = ?, method = ?, compile_ms = ?, "
-          "wait_ms = ?, load_ms = ?, check_ms = ?, run_ms = ?, rematch_ms = ?, saved_ms = ?, drift = ? "
-          "WHERE study_id = ?")
+          "wait_ms = ?, load_ms = ?, check_ms = ?, run_ms = ?, rematch_ms = ?, saved_ms = ?, drift = ?, "
+          "reference = ?, reference_us = ? WHERE study_id = ?")
       .bind(now, end.outcome, clean_text(end.note), clean_text(costs.method), costs.compile_ms, costs.wait_ms,
-            costs.load_ms, costs.check_ms, costs.run_ms, costs.rematch_ms, costs.saved_ms, costs.drift, study)
+            costs.load_ms, costs.check_ms, costs.run_ms, costs.rematch_ms, costs.saved_ms, costs.drift,
+            clean_text(end.reference), known(end.reference_us), study)
       .run();
 }
 
@@ -89,7 +90,7 @@ std::optional<StudyView> view_study(Database& database, int64_t study) {
   Statement row = database.prepare(
       "SELECT strategy, seed, budget_ms, space, default_config, device_name, device_uuid, driver, "
       "coalesce(outcome, ''), note, method, compile_ms, wait_ms, load_ms, check_ms, run_ms, rematch_ms, saved_ms, "
-      "drift, started_at, coalesce(ended_at, 0) FROM studies WHERE study_id = ?");
+      "drift, reference, coalesce(reference_us, 0), started_at, coalesce(ended_at, 0) FROM studies WHERE study_id = ?");
   if (!row.bind(study).next()) return std::nullopt;
   StudyView view;
   view.row.study = study;
@@ -108,6 +109,8 @@ std::optional<StudyView> view_study(Database& database, int64_t study) {
   for (double* ms : {&costs.compile_ms, &costs.wait_ms, &costs.load_ms, &costs.check_ms, &costs.run_ms,
                      &costs.rematch_ms, &costs.saved_ms, &costs.drift})
     *ms = row.real();
+  view.end.reference = row.text();
+  view.end.reference_us = row.real();
   view.started_at = row.integer();
   view.ended_at = row.integer();
   return view;

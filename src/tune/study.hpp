@@ -135,7 +135,6 @@ class Study {
   void give_second_chances();
   void note_group(const Lane& lane, const space::Config& config, const measure::TrialReply& reply);
   void report_disagreement();
-  std::string stored_note() const;
   std::vector<size_t> finalists() const;
   void keep_best(std::vector<size_t>& chosen) const;
   void log_finalists(const std::vector<size_t>& chosen, const std::vector<std::vector<double>>& series_us);

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <utility>
@@ -198,16 +196,6 @@ void Study::rematch() {
   if (outcome_.outcome.empty()) outcome_.outcome = winner == default_index ? "default_kept" : "won";
 }
 
-/// The note with what results were compared with, and a reference kernel's time to hold the winner's against.
-std::string Study::stored_note() const {
-  if (outcome_.reference.empty()) return outcome_.note;
-  std::string text = "checked against " + outcome_.reference;
-  std::array<char, 48> time{};
-  std::snprintf(time.data(), time.size(), " (%.2f us)", outcome_.reference_us);
-  if (outcome_.reference_us > 0) text += time.data();
-  return outcome_.note.empty() ? text : outcome_.note + "; " + text;
-}
-
 void Study::publish() {
   report_disagreement();
   write_rows();
@@ -224,8 +212,9 @@ void Study::publish() {
   }
   // What was measured beside an application and never again is not to last.
   const bool lasts = !(cancelled_ && request_.rationing.is_shared());
-  auto end = services_.store().end_study(study_, lease_, {outcome_.outcome, stored_note(), outcome_.costs},
-                                         lasts ? outcome_.winner : std::nullopt);
+  auto end = services_.store().end_study(
+      study_, lease_, {outcome_.outcome, outcome_.note, outcome_.costs, outcome_.reference, outcome_.reference_us},
+      lasts ? outcome_.winner : std::nullopt);
   if (!end) {
     services_.log().warning("store_write", instance_.model().name(),
                             "the study's end could not be stored: " + end.error(), request_.key.sha256);

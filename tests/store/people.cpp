@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "samples.hpp"
 #include "store/open.hpp"
+#include "store/schema.hpp"
 #include "support/support.hpp"
 
 using namespace jitune;
@@ -182,7 +183,7 @@ TEST_CASE("list, find_keys and health") {
   CHECK(health->cubin_bytes == 10);
   CHECK(health->file_bytes > 4096);
   CHECK(health->quick_check == "ok");
-  CHECK(health->schema == 2);
+  CHECK(health->schema == store::kSchemaVersion);
 }
 
 TEST_CASE("the README says what each column of each table is") {

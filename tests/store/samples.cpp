@@ -117,8 +117,9 @@ void Said::hear(void* self, const Event& event) noexcept {
   static_cast<Said*>(self)->texts.emplace_back(event.text);
 }
 
-void write_version_1(const std::string& path) {
-  const auto sql = read_file(std::string(JITUNE_SOURCE_DIR) + "/tests/store/golden/v1.sql");
+void write_version(int version, const std::string& path) {
+  const auto sql =
+      read_file(std::string(JITUNE_SOURCE_DIR) + "/tests/store/golden/v" + std::to_string(version) + ".sql");
   REQUIRE_OK(sql);
   store::Database(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE).execute(sql->c_str());
   namespace fs = std::filesystem;

@@ -41,8 +41,8 @@ struct Said {
   static void hear(void* self, const Event& event) noexcept;
 };
 
-/// The database that version 1 left, from its dump.
-void write_version_1(const std::string& path);
+/// The database that this version of the schema left, from its dump.
+void write_version(int version, const std::string& path);
 
 /// Opens, and fails the test when that fails.
 std::unique_ptr<store::Store> open_store(const std::string& path, Log* log = nullptr);

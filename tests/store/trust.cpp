@@ -110,40 +110,43 @@ TEST_CASE("a signing key that others may read, that is short or absent is refuse
   CHECK(raw(dir / "e.db").integer("SELECT count(*) FROM artifacts WHERE length(signature) = 64") == 1);
 }
 
-TEST_CASE("a database of version 1 is brought up to date, with a copy of the old one beside it") {
-  test::TempDir dir;
-  const std::string path = dir / "j.db";
-  test::write_version_1(path);
-  test::Said said;
-  auto store = test::open_store(path, &said.log);
-  CHECK(said.codes.empty());
-  CHECK_FALSE(store->in_memory());
-  const auto found = store->find_winner(test::sample_key().sha256);
-  REQUIRE_OK(found);
-  REQUIRE(found->has_value());
-  CHECK((*found)->config == R"({"BLOCK":128})");
-  CHECK((*found)->median_us == 12.5);
-  CHECK((*found)->pinned);
-  CHECK((*found)->artifact->cubin == "cubin");
-  CHECK(store->trials_of(test::sample_key().sha256)->size() == 2);
-  CHECK(store->known_failure(test::sample_artifact(R"({"BLOCK":128})").build_sha256, "").ok());
-  test::publish(*store, test::sample_key(R"({"M":1})"), R"({"BLOCK":32})");
-  CHECK(store->health()->quick_check == "ok");
-  store.reset();
-  store::Database now = raw(path);
-  CHECK(now.integer("PRAGMA user_version") == store::kSchemaVersion);
-  CHECK(store::schema_fingerprint(now) == store::kSchemaFingerprint);
-  CHECK(now.text("PRAGMA foreign_key_check").empty());
-  CHECK(now.integer("SELECT count(*) FROM best") == 2);
-  store::Database old = raw(path + ".v1.bak");
-  CHECK(old.integer("PRAGMA user_version") == 1);
-  CHECK(old.integer("SELECT count(*) FROM winners") == 1);
+TEST_CASE("a database of an older version is brought up to date, with a copy of the old one beside it") {
+  for (int version = 1; version < store::kSchemaVersion; ++version) {
+    CAPTURE(version);
+    test::TempDir dir;
+    const std::string path = dir / "j.db";
+    test::write_version(version, path);
+    test::Said said;
+    auto store = test::open_store(path, &said.log);
+    CHECK(said.codes.empty());
+    CHECK_FALSE(store->in_memory());
+    const auto found = store->find_winner(test::sample_key().sha256);
+    REQUIRE_OK(found);
+    REQUIRE(found->has_value());
+    CHECK((*found)->config == R"({"BLOCK":128})");
+    CHECK((*found)->median_us == 12.5);
+    CHECK((*found)->pinned);
+    CHECK((*found)->artifact->cubin == "cubin");
+    CHECK(store->trials_of(test::sample_key().sha256)->size() == 2);
+    CHECK(store->known_failure(test::sample_artifact(R"({"BLOCK":128})").build_sha256, "").ok());
+    test::publish(*store, test::sample_key(R"({"M":1})"), R"({"BLOCK":32})");
+    CHECK(store->health()->quick_check == "ok");
+    store.reset();
+    store::Database now = raw(path);
+    CHECK(now.integer("PRAGMA user_version") == store::kSchemaVersion);
+    CHECK(store::schema_fingerprint(now) == store::kSchemaFingerprint);
+    CHECK(now.text("PRAGMA foreign_key_check").empty());
+    CHECK(now.integer("SELECT count(*) FROM best") == 2);
+    store::Database old = raw(path + ".v" + std::to_string(version) + ".bak");
+    CHECK(old.integer("PRAGMA user_version") == version);
+    CHECK(old.integer("SELECT count(*) FROM winners") == 1);
+  }
 }
 
 TEST_CASE("an older database that can't be written is left alone, with the remedy") {
   test::TempDir dir;
   const std::string path = dir / "j.db";
-  test::write_version_1(path);
+  test::write_version(1, path);
   const std::string before = bytes_of(path);
   store::Store::OpenOptions options;
   options.path = path;

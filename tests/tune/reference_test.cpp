@@ -79,7 +79,8 @@ TEST_CASE("a reference's time is kept and decides nothing: short configs are sti
   const auto study = bench.services().store().find_study(1);
   REQUIRE(study.ok());
   REQUIRE(study->has_value());
-  CHECK((*study)->end.note == "checked against kernel scale<float> (5000.00 us)");
+  CHECK((*study)->end.reference == "kernel scale<float>");
+  CHECK((*study)->end.reference_us == doctest::Approx(5000).epsilon(0.01));
 }
 
 TEST_CASE("a worker that dies in between goes on with the same reference and the same kind of samples") {

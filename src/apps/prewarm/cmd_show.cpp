@@ -133,6 +133,9 @@ std::string study_text(const store::StudyView& study) {
                      (study.end.note.empty() ? "" : "; " + study.end.note) + "\n  " + study.row.strategy + ", seed " +
                      std::to_string(study.row.seed);
   if (!costs.method.empty()) text += ", samples by " + costs.method;
+  if (!study.end.reference.empty())
+    text += "; checked against " + study.end.reference +
+            (study.end.reference_us > 0 ? ", which takes " + time_text(study.end.reference_us) : "");
   text += "\n  compile " + duration_text(costs.compile_ms) + " (overlapping), wait for the GPU " +
           duration_text(costs.wait_ms) + ", load " + duration_text(costs.load_ms) + ", check " +
           duration_text(costs.check_ms) + ", run " + duration_text(costs.run_ms) + ", rematch " +
@@ -143,12 +146,25 @@ std::string study_text(const store::StudyView& study) {
 
 Json study_json(const store::StudyView& study) {
   const store::StudyEnd::Costs& costs = study.end.costs;
-  return {{"study", study.row.study},       {"outcome", study.end.outcome}, {"note", study.end.note},
-          {"strategy", study.row.strategy}, {"seed", study.row.seed},       {"budget_ms", study.row.budget_ms},
-          {"started_at", study.started_at}, {"ended_at", study.ended_at},   {"method", costs.method},
-          {"compile_ms", costs.compile_ms}, {"wait_ms", costs.wait_ms},     {"load_ms", costs.load_ms},
-          {"check_ms", costs.check_ms},     {"run_ms", costs.run_ms},       {"rematch_ms", costs.rematch_ms},
-          {"saved_ms", costs.saved_ms},     {"drift", costs.drift}};
+  return {{"study", study.row.study},
+          {"outcome", study.end.outcome},
+          {"note", study.end.note},
+          {"strategy", study.row.strategy},
+          {"seed", study.row.seed},
+          {"budget_ms", study.row.budget_ms},
+          {"started_at", study.started_at},
+          {"ended_at", study.ended_at},
+          {"method", costs.method},
+          {"compile_ms", costs.compile_ms},
+          {"wait_ms", costs.wait_ms},
+          {"load_ms", costs.load_ms},
+          {"check_ms", costs.check_ms},
+          {"run_ms", costs.run_ms},
+          {"rematch_ms", costs.rematch_ms},
+          {"saved_ms", costs.saved_ms},
+          {"drift", costs.drift},
+          {"reference", study.end.reference},
+          {"reference_us", study.end.reference_us > 0 ? Json(study.end.reference_us) : Json()}};
 }
 
 }  // namespace
