@@ -59,8 +59,8 @@ struct Tuned {
 
 /// Everything is compiled first, so that measuring is what takes the time.
 Tuned tune_on_both(
-    Bench& bench, const std::function<void(space::DeviceInfo&)>& change = [](auto&) {}) {
-  const auto definition = wide();
+    Bench& bench, const std::function<void(space::DeviceInfo&)>& change = [](auto&) {},
+    const KernelDefinition& definition = wide()) {
   {
     auto request = bench.request(definition);
     auto compiled = tune::compile_all(bench.services(), {.instance = request.instance});
@@ -154,6 +154,42 @@ TEST_CASE("a GPU that is lost ends its part only: what ran there is tried on the
     CHECK(tuned.outcome.winner->config == kFastest);
     CHECK(tuned.outcome.winner->median_us == doctest::Approx(1600).epsilon(0.02));
   }
+}
+
+TEST_CASE("each GPU holds its configs against the definition's own reference, not against a default that is wrong") {
+  if (!test::have_nvrtc()) return;
+  auto definition = wide();
+  definition.reference = Reference{.entry = "scale<float>",
+                                   .source_text =
+                                       "template <class T> __global__ void scale(T* y, const T* x, float a, int n) "
+                                       "{ int i = blockIdx.x * 256 + threadIdx.x; if (i < n) y[i] = a * x[i]; }",
+                                   .grid = {"ceil_div(n, 256)"},
+                                   .block = {"256"}};
+  std::string wrong_ones = spec("", "");
+  const std::string rules = "\"kernels\": [";
+  wrong_ones.insert(wrong_ones.find(rules) + rules.size(),
+                    R"({"match": "scale<64, 1>", "time_us": 4000, "spread": 0, "fault": "wrong"},
+                       {"match": "scale<512,", "time_us": 4000, "spread": 0, "fault": "wrong"},
+                       {"match": "scale<float>", "time_us": 5000, "spread": 0},)");
+  Bench bench(wrong_ones);
+  const auto tuned = tune_on_both(
+      bench, [](auto&) {}, definition);
+  REQUIRE_MESSAGE(tuned.outcome.outcome == "won", tuned.outcome.note);
+  CHECK(tuned.outcome.devices == 2);
+  CHECK(tuned.outcome.reference == "kernel scale<float>");
+  CHECK(tuned.on_second >= 3);
+  REQUIRE(tuned.outcome.winner.has_value());
+  CHECK(tuned.outcome.winner->config == kFastest);
+  int wrong = 0;
+  for (const auto& row : tuned.rows) {
+    CAPTURE(row.config);
+    CAPTURE(row.clock_mhz);
+    const auto values = Json::parse(row.config);
+    const bool is_wrong = values["BLOCK"] == 512 || (values["BLOCK"] == 64 && values["ITEMS"] == 1);
+    CHECK((row.status == "wrong_result") == is_wrong);
+    wrong += is_wrong;
+  }
+  CHECK(wrong == 8);
 }
 
 TEST_CASE("when every GPU is lost nothing is published") {
