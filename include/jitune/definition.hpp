@@ -115,6 +115,23 @@ struct DefaultRule {
   std::vector<std::pair<std::string, std::string>> config = {};
 };
 
+/// The author's estimate of a config's time: configs that it takes for fast are tried first. It hides none, counts for
+/// nothing in the end, and is let go where a study's own times contradict it. No part of the key.
+struct PerfModel {
+  std::string expression = {};  ///< over problem, device, params and derived values; smaller is faster, in any unit
+  /// Instead of the expression; gets all params and derived values of a config and all problem values, by name, and may
+  /// be called from the thread that tunes, thousands of times. Not in files, nor in what is stored with a miss.
+  std::function<double(const std::map<std::string, Value>&)> function = {};
+  int top_k = 0;  ///< its so many best are tried before any other config; 0: a few
+};
+
+/// A number of a config that its time is likely to follow: flops for each byte, bytes moved, waves over the SMs. The
+/// search's model learns from it as from a param; it may be of no use, but it can't mislead. No part of the key.
+struct Feature {
+  std::string name;
+  std::string expression;  ///< over problem, device, params and derived values; whole numbers
+};
+
 /// Another form of the kernel where `when` (over device.* and problem values) holds. What is set replaces the kernel's.
 struct Variant {
   std::string when;
@@ -130,6 +147,8 @@ struct Variant {
   std::optional<LaunchGeometry> launch = {};
   std::optional<std::vector<Arg>> args = {};
   std::optional<std::vector<DefaultRule>> defaults = {};
+  std::optional<PerfModel> perf_model = {};  ///< an expression without names (`0`) takes the kernel's away
+  std::optional<std::vector<Feature>> features = {};
 };
 
 /// A header given as text: found by exactly this name, before any directory.
@@ -167,16 +186,6 @@ struct HostReference {
   std::function<void(const ReferenceData&)> function = {};
 };
 
-/// The author's estimate of a config's time: configs that it takes for fast are tried first. It hides none, counts for
-/// nothing in the end, and is let go where a study's own times contradict it. No part of the key.
-struct PerfModel {
-  std::string expression = {};  ///< over problem, device, params and derived values; smaller is faster, in any unit
-  /// Instead of the expression; gets all params and derived values of a config and all problem values, by name, and may
-  /// be called from the thread that tunes, thousands of times. Not in files, nor in what is stored with a miss.
-  std::function<double(const std::map<std::string, Value>&)> function = {};
-  int top_k = 0;  ///< its so many best are tried before any other config; 0: a few
-};
-
 enum class Macros : uint8_t { after_includes, before_includes };
 
 /// A kernel: source, space, launch geometry, args and the author's own choice of config.
@@ -203,6 +212,7 @@ struct KernelDefinition {
   std::optional<Reference> reference = {};  ///< nothing: the default config's outputs are what is compared with
   std::optional<HostReference> host_reference = {};  ///< instead of `reference`
   std::optional<PerfModel> perf_model = {};
+  std::vector<Feature> features = {};
 };
 
 inline Arg in(std::string name, std::string type, std::string count, Fill fill = Fill::normal(0, 1)) {

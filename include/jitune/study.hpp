@@ -16,8 +16,8 @@ namespace jitune {
 /// One config tried for one problem.
 struct Trial {
   std::string config;  ///< canonical JSON
-  std::string status;  ///< ok, early_stopped, compile_error, run_crash, wrong_result ...
-  std::string error;   ///< a sentence, where it failed
+  std::string status;  ///< ok, early_stopped, skipped, compile_error, run_crash, wrong_result ...
+  std::string error;   ///< a sentence, where it failed or was skipped
   int samples = 0;
   double min_us = 0, median_us = 0, stddev_us = 0;  ///< device microseconds; of an early_stopped one what was seen
   double default_us = 0;                            ///< the default config's median in this study; 0 before it is known
@@ -40,6 +40,9 @@ struct StudyOptions {
   /// of the context's own that this process sees. One named here that is not there, or is of another class, throws
   /// Error{bad_options}; one that is in use is left out with a warning. Not with Isolation::in_process.
   std::vector<std::string> more_gpus = {};
+  /// Runs also the configs that a study compiles and then skips, because they spill registers or fill little of an SM
+  /// and others like them have clearly lost: for whoever wants every config's time.
+  bool measure_all = false;
 };
 
 /// What a study found. Without ScopedInputs of the calling thread its data are the definition's fills.

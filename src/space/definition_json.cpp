@@ -45,6 +45,9 @@ void members(Visit& visit, T& it) {
     visit("source_text", it.source_text), visit("entry", it.entry), visit("arch", it.arch);
     visit("options", it.options), visit("params", it.params), visit("derived", it.derived);
     visit("require", it.require), visit("launch", it.launch), visit("args", it.args), visit("defaults", it.defaults);
+    visit("perf_model", it.perf_model), visit("features", it.features);
+  } else if constexpr (std::is_same_v<Plain, Feature>) {
+    visit("name", it.name), visit("expression", it.expression);
   } else if constexpr (std::is_same_v<Plain, HeaderText>) {
     visit("name", it.name), visit("text", it.text);
   } else if constexpr (std::is_same_v<Plain, Reference>) {
@@ -63,7 +66,7 @@ void members(Visit& visit, T& it) {
     visit("params", it.params), visit("configs", it.configs), visit("launch", it.launch), visit("args", it.args);
     visit("defaults", it.defaults), visit("variants", it.variants), visit("macros", it.macros), visit("arch", it.arch);
     visit("base_directory", it.base_directory), visit("headers", it.headers), visit("reference", it.reference);
-    visit("host_reference", it.host_reference), visit("perf_model", it.perf_model);
+    visit("host_reference", it.host_reference), visit("perf_model", it.perf_model), visit("features", it.features);
   }
 }
 
@@ -196,6 +199,8 @@ KernelDefinition self_contained(const Model& model) {
   for (size_t i = 0; i < definition.variants.size() && i + 1 < forms.size(); ++i) {
     Variant& variant = definition.variants[i];
     if (variant.args) fix_fills(*variant.args);
+    // Without its function it would get the kernel's model instead of none.
+    if (variant.perf_model && variant.perf_model->function) variant.perf_model = PerfModel{.expression = "0"};
     if (!variant.source_file && !variant.source_text) continue;
     variant.source_text = forms[i + 1]->source_text;
     variant.source_file.reset();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -83,8 +84,11 @@ struct Model::Form {
   std::vector<ArgForm> args;
   std::vector<DefaultForm> defaults;
   std::optional<ReferenceForm> reference;
-  Expression perf_model;                                ///< empty: none, or a function
-  std::vector<std::pair<std::string, int>> macros;      ///< name and slot, sorted by name
+  Expression perf_model;  ///< empty: none, or perf_function
+  std::function<double(const std::map<std::string, Value>&)> perf_function;
+  int perf_top_k = 0;
+  std::vector<std::pair<std::string, Expression>> features;  ///< sorted by name
+  std::vector<std::pair<std::string, int>> macros;           ///< name and slot, sorted by name
   std::map<int, std::string> needs_number, needs_type;  ///< problem values by slot, and what needs that kind of them
   std::string launch_pattern, space_definition;         ///< canonical JSON, as the author wrote it
 };

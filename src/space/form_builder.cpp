@@ -144,8 +144,8 @@ std::shared_ptr<Model::Form> FormBuilder::build() {
   read_defaults();
   read_source();
   read_reference();
-  if (definition_.perf_model && !definition_.perf_model->expression.empty())
-    form_->perf_model = parse("perf_model", definition_.perf_model->expression, kAnyConfig);
+  read_perf_model();
+  read_features();
   form_->launch_pattern = launch_pattern_json(definition_);
   form_->space_definition = space_definition_json(definition_);
   return form_;

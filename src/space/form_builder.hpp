@@ -61,6 +61,8 @@ class FormBuilder {
   std::vector<int> reference_args(const Reference& reference) const;
   void read_macros();
   void read_launch();
+  void read_perf_model();
+  void read_features();
   void read_defaults();
   void check_constant_default(const DefaultForm& rule);
   Expression default_value(const ParamForm& param, const std::string& rule, const std::string& text);

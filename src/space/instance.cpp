@@ -149,30 +149,6 @@ Result<Instance> Instance::bind(std::shared_ptr<const Model> model, const Proble
 
 Instance::Instance(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
-bool Instance::has_perf_model() const {
-  const auto& given = model().definition().perf_model;
-  return given && (given->function || !state_->form->perf_model.empty());
-}
-
-double Instance::perf_model(const Config& config) const {
-  constexpr double kUnknown = std::numeric_limits<double>::infinity();
-  const auto cells = state_->cells(config);
-  if (!cells) return kUnknown;
-  if (const auto& function = model().definition().perf_model->function) {
-    std::map<std::string, Value> values = state_->problem;
-    values.insert(config.begin(), config.end());
-    for (const DerivedForm& derived : state_->form->derived) {
-      const Cell& cell = (*cells)[static_cast<size_t>(derived.slot)];
-      if (cell.kind == Cell::Kind::number) values.emplace(derived.name, static_cast<long long>(cell.value));
-      if (cell.kind == Cell::Kind::word) values.emplace(derived.name, state_->symbols.word_text(cell.value));
-    }
-    const double time = function(values);
-    return std::isnan(time) ? kUnknown : time;
-  }
-  const auto value = number("perf_model", state_->form->perf_model, *cells);
-  return value ? static_cast<double>(*value) : kUnknown;
-}
-
 const Model& Instance::model() const {
   return *state_->model;
 }

@@ -107,6 +107,11 @@ class Instance {
   /// The author's estimate of the time of `config`, a valid one, in any unit; infinity where it can't be computed.
   /// Throws what the author's function throws.
   double perf_model(const Config& config) const;
+  int perf_model_top_k() const;  ///< its so many best are to be tried first; 0: the author does not say
+
+  /// The author's features, by name; a config's values in this order, NaN where one can't be computed.
+  std::vector<std::string> feature_names() const;
+  std::vector<double> features(const Config& config) const;
 
   Result<Geometry> geometry(const Config& config, const KernelFacts& facts = {}) const;
   Result<BuildSpec> build(const Config& config) const;

@@ -11,8 +11,9 @@ namespace {
 // What a file with several kernels may say once for all of them.
 const std::vector<std::string> kShared{"source", "source_text", "include", "headers", "options", "macros", "arch"};
 // What a kernel and a variant have in common.
-const std::vector<std::string> kCommon{"source",  "source_text", "entry",  "arch", "options",  "params",
-                                       "derived", "require",     "launch", "args", "defaults", "name"};
+const std::vector<std::string> kCommon{"source",   "source_text", "entry",      "arch",    "options",
+                                       "params",   "derived",     "require",    "launch",  "args",
+                                       "defaults", "name",        "perf_model", "features"};
 
 std::vector<std::string> with(std::vector<std::string> keys, const std::vector<std::string>& more) {
   keys.insert(keys.end(), more.begin(), more.end());
@@ -136,6 +137,32 @@ std::vector<DefaultRule> read_defaults(TomlReader& reader, const toml::node& nod
   return rules;
 }
 
+PerfModel read_perf_model(TomlReader& reader, const toml::node& node) {
+  PerfModel out;
+  if (!node.is_table()) {
+    out.expression = reader.expression(node, "perf_model");
+    return out;
+  }
+  const toml::table& table = reader.table(node, "perf_model");
+  reader.check_keys(table, "a perf_model", {"expression", "top_k"});
+  if (const auto* at = table.get("expression")) out.expression = reader.expression(*at, "perf_model.expression");
+  if (const auto* at = table.get("top_k")) {
+    if (!at->is_integer() || at->as_integer()->get() < 1 || at->as_integer()->get() > 1'000'000)
+      reader.fail(*at, "perf_model.top_k must be a number of configs, 1 or more");
+    out.top_k = static_cast<int>(at->as_integer()->get());
+  }
+  return out;
+}
+
+std::vector<Feature> read_features(TomlReader& reader, const toml::node& node) {
+  std::vector<Feature> features;
+  for (const auto& [name, expression] : reader.table(node, "features")) {
+    reader.note(name);
+    features.push_back({std::string(name.str()), reader.expression(expression, "features." + std::string(name.str()))});
+  }
+  return features;
+}
+
 std::vector<Variant> read_variants(TomlReader& reader, const toml::node& node) {
   std::vector<Variant> variants;
   for (const toml::node& entry : reader.array(node, "variants")) {
@@ -155,6 +182,8 @@ std::vector<Variant> read_variants(TomlReader& reader, const toml::node& node) {
     if (const auto* at = table.get("launch")) variant.launch = read_launch(reader, *at);
     if (const auto* at = table.get("args")) variant.args = read_args(reader, *at);
     if (const auto* at = table.get("defaults")) variant.defaults = read_defaults(reader, *at);
+    if (const auto* at = table.get("perf_model")) variant.perf_model = read_perf_model(reader, *at);
+    if (const auto* at = table.get("features")) variant.features = read_features(reader, *at);
     variants.push_back(std::move(variant));
   }
   return variants;
@@ -173,23 +202,6 @@ Reference read_reference(TomlReader& reader, const toml::node& node) {
   if (const auto* at = table.get("block")) out.block = reader.expressions(*at, "reference.block");
   if (const auto* at = table.get("shared_bytes")) out.shared_bytes = reader.expression(*at, "reference.shared_bytes");
   if (const auto* at = table.get("args")) out.args = reader.texts(*at, "reference.args");
-  return out;
-}
-
-PerfModel read_perf_model(TomlReader& reader, const toml::node& node) {
-  PerfModel out;
-  if (!node.is_table()) {
-    out.expression = reader.expression(node, "perf_model");
-    return out;
-  }
-  const toml::table& table = reader.table(node, "perf_model");
-  reader.check_keys(table, "a perf_model", {"expression", "top_k"});
-  if (const auto* at = table.get("expression")) out.expression = reader.expression(*at, "perf_model.expression");
-  if (const auto* at = table.get("top_k")) {
-    if (!at->is_integer() || at->as_integer()->get() < 1 || at->as_integer()->get() > 1'000'000)
-      reader.fail(*at, "perf_model.top_k must be a number of configs, 1 or more");
-    out.top_k = static_cast<int>(at->as_integer()->get());
-  }
   return out;
 }
 
@@ -231,6 +243,7 @@ KernelDefinition read_kernel(TomlReader& reader, const toml::table& table, Kerne
   if (const auto* at = table.get("variants")) out.variants = read_variants(reader, *at);
   if (const auto* at = table.get("reference")) out.reference = read_reference(reader, *at);
   if (const auto* at = table.get("perf_model")) out.perf_model = read_perf_model(reader, *at);
+  if (const auto* at = table.get("features")) out.features = read_features(reader, *at);
   return out;
 }
 
@@ -252,7 +265,7 @@ std::vector<KernelDefinition> read_file(TomlReader& reader, const toml::table& r
   KernelDefinition shared;
   shared.base_directory = std::filesystem::absolute(reader.path()).parent_path().string();
   const std::vector<std::string> kernel_keys =
-      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants", "reference", "perf_model"});
+      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants", "reference"});
   std::vector<KernelDefinition> definitions;
   const auto* kernels = root.get("kernel");
   if (kernels == nullptr) {

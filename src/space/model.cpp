@@ -39,6 +39,8 @@ KernelDefinition merge(const KernelDefinition& base, const Variant& variant) {
   if (variant.launch) merged.launch = *variant.launch;
   if (variant.args) merged.args = *variant.args;
   if (variant.defaults) merged.defaults = *variant.defaults;
+  if (variant.perf_model) merged.perf_model = *variant.perf_model;
+  if (variant.features) merged.features = *variant.features;
   return merged;
 }
 
@@ -75,15 +77,6 @@ void check_host_reference(const KernelDefinition& definition) {
         version);
 }
 
-void check_perf_model(const KernelDefinition& definition) {
-  if (!definition.perf_model) return;
-  const PerfModel& model = *definition.perf_model;
-  if (model.expression.empty() == !model.function)
-    FormBuilder::fail(model.function ? "perf_model has an expression and a function; keep one"
-                                     : "perf_model needs an expression or a function");
-  if (model.top_k < 0) FormBuilder::fail("perf_model: top_k is negative", std::to_string(model.top_k));
-}
-
 void check_problem(const std::vector<ProblemValue>& problem) {
   std::set<std::string> seen;
   for (const ProblemValue& value : problem) {
@@ -109,7 +102,6 @@ std::shared_ptr<const Model> Model::make(KernelDefinition definition) {
     check_kernel_name(own.name);
     check_problem(own.problem);
     check_host_reference(own);
-    check_perf_model(own);
     replace_second_names(own.params);
     for (auto& config : own.configs)
       for (auto& [name, value] : config) value = canonical_word(value);

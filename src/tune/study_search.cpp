@@ -60,7 +60,7 @@ Result<void> Study::prepare_search() {
   if (default_config_) options.known.push_back(*default_config_);
   if (instance_.has_perf_model()) {
     options.perf_model = [this](const space::Config& config) { return modelled_time(config); };
-    options.top_k = static_cast<uint64_t>(instance_.model().definition().perf_model->top_k);
+    options.top_k = static_cast<uint64_t>(instance_.perf_model_top_k());
   }
   options.records = records_near(services_.store(), request_.key);
   // What won with another NVRTC is likely to win again.

@@ -1,4 +1,5 @@
 // References of a definition: what is refused, how they are built and launched, what files say.
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -234,6 +235,77 @@ TEST_CASE("an author's perf_model: an expression in a file, or a function; mista
   definition.perf_model->expression.clear();
   CHECK(bind(definition).perf_model({{"BLOCK", 64}}) == (320 + 5 + 64) / 2.0);
   CHECK_FALSE(self_contained(*Model::make(definition)).perf_model.has_value());
+}
+
+TEST_CASE("a variant has a perf_model and features of its own, the kernel's, or none") {
+  jitune::test::TempDir dir;
+  const auto with = [&](const std::string& kernel, const std::string& variant) {
+    jitune::test::write_file(dir / "k.toml",
+                             "format = 1\nname = \"k\"\nsource_text = \"extern \\\"C\\\" __global__ void k() {}\"\n"
+                             "entry = \"k\"\nproblem = [\"N\"]\n" +
+                                 kernel +
+                                 "\n[params]\nBLOCK = [32, 64]\n[launch]\ngrid = [1]\nblock = [\"BLOCK\"]\n"
+                                 "[[defaults]]\nconfig = { BLOCK = 32 }\n"
+                                 "[[variants]]\nwhen = \"N > 100\"\nname = \"large\"\n" +
+                                 variant + "\n");
+    return load(dir / "k.toml");
+  };
+  const auto message_of = [&](const std::string& kernel, const std::string& variant) -> std::string {
+    try {
+      (void)with(kernel, variant);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto bind = [](const KernelDefinition& definition, int n) {
+    auto bound = Instance::bind(Model::make(definition), {{"N", n}}, *nominal_device("sm_90"));
+    REQUIRE(bound.ok());
+    return *bound;
+  };
+  const Config config{{"BLOCK", 64}};
+  const std::string kernel = "perf_model = \"BLOCK + N\"\nfeatures = { intensity = \"N / BLOCK\", blocks = \"N % 3\" }";
+  using Names = std::vector<std::string>;
+  using Numbers = std::vector<double>;
+  CHECK(bind(with(kernel, ""), 320).perf_model(config) == 384);
+  CHECK(bind(with(kernel, ""), 320).feature_names() == Names{"blocks", "intensity"});
+  CHECK(bind(with(kernel, ""), 320).features(config) == Numbers{2, 5});
+
+  const std::string own =
+      "perf_model = { expression = \"2 * BLOCK\", top_k = 9 }\nfeatures = { one = \"100 / (N - 320)\" }";
+  KernelDefinition definition = with(kernel, own);
+  CHECK(bind(definition, 320).perf_model(config) == 128);
+  CHECK(bind(definition, 320).perf_model_top_k() == 9);
+  CHECK(bind(definition, 320).feature_names() == Names{"one"});
+  CHECK(std::isnan(bind(definition, 320).features(config).at(0)));
+  CHECK(bind(definition, 50).perf_model(config) == 114);
+  CHECK(bind(definition, 50).features(config) == Numbers{2, 0});
+  const auto stored = parse_definition(definition_text(definition));
+  REQUIRE(stored.ok());
+  CHECK(bind(*stored, 321).features(config) == Numbers{100});
+  CHECK(bind(*stored, 321).perf_model_top_k() == 9);
+
+  CHECK_FALSE(bind(with(kernel, "perf_model = 0\nfeatures = {}"), 320).has_perf_model());
+  CHECK(bind(with(kernel, "perf_model = 0\nfeatures = {}"), 320).feature_names().empty());
+  CHECK(bind(with("", own), 320).has_perf_model());
+  CHECK_FALSE(bind(with("", own), 50).has_perf_model());
+
+  CHECK(message_of("", "perf_model = \"2 * BLOK\"").find("variant 'large': perf_model: ") != std::string::npos);
+  CHECK(message_of("", "features = { f = \"2 * BLOK\" }").find("k.toml:") != std::string::npos);
+  CHECK(message_of("", "features = { f = \"2 * BLOK\" }").find("did you mean 'BLOCK'") != std::string::npos);
+  CHECK(message_of("features = { f = \"kernel.regs\" }", "").find("feature f: ") != std::string::npos);
+  CHECK(message_of("features = { \"a b\" = 1 }", "").find("letters, digits and underscores") != std::string::npos);
+  CHECK(message_of("features = \"N\"", "").find("features") != std::string::npos);
+  CHECK(message_of(kernel, "params = { TILE = [1] }").find("variant 'large': ") != std::string::npos);
+
+  // A function stays in its program; the variant that had it does not get the kernel's model instead.
+  definition.variants[0].perf_model = PerfModel{
+      .function = [](const std::map<std::string, Value>& values) { return double(values.at("BLOCK").as_int()) / 8; }};
+  CHECK(bind(definition, 320).perf_model(config) == 8);
+  CHECK_FALSE(bind(self_contained(*Model::make(definition)), 320).has_perf_model());
+  CHECK(bind(self_contained(*Model::make(definition)), 50).perf_model(config) == 114);
+  definition.variants[0].perf_model->expression = "BLOCK";
+  CHECK_THROWS_AS(Model::make(definition), Error);  // both
 }
 
 TEST_CASE("stored definitions keep header texts and references; a host's function stays in its program") {
