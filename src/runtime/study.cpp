@@ -215,6 +215,7 @@ Study Resolver::study(const StudyOptions& options) {
   request.seed = options.seed;
   request.search.strategy = options.strategy;
   request.search.trials = options.trials;
+  request.search.measure_all = options.measure_all;
   request.cancelled = stopped;
   request.context = context_for_measuring();
   request.on_trial = [&](const store::TrialRow& row) {

@@ -23,8 +23,7 @@ void FormBuilder::read_perf_model() {
 
 void FormBuilder::read_features() {
   for (const Feature& feature : definition_.features) {
-    if (!is_identifier(feature.name))
-      fail("a feature's name must be letters, digits and underscores", feature.name, 1);
+    if (!is_identifier(feature.name)) fail("a feature's name must be letters, digits and underscores", feature.name, 1);
     form_->features.emplace_back(feature.name, parse("feature " + feature.name, feature.expression, kAnyConfig));
   }
   std::sort(form_->features.begin(), form_->features.end(),

@@ -156,6 +156,7 @@ void Study::read_history() {
       const auto known = services_.store().known_failure(row.build_sha256, "");
       if (known && !*known) continue;
     }
+    if (request_.search.measure_all && row.status == measure::to_string(TrialStatus::skipped)) continue;
     auto config = space::parse_values(row.config);
     if (config && !instance_.reject(*config)) history_.insert_or_assign(row.config, std::move(row));
   }

@@ -13,6 +13,7 @@
 #include "measure/samples.hpp"
 #include "search/strategy.hpp"
 #include "tune/compiler.hpp"
+#include "tune/doubts.hpp"
 #include "tune/lanes.hpp"
 #include "tune/tune.hpp"
 
@@ -120,6 +121,8 @@ class Study {
   void drain(bool everything);
   bool step();
   bool refused(const Compiled& compiled);
+  bool skipped(const Compiled& compiled);
+  Promise promise_of(const Compiled& compiled, uint32_t* shared_bytes = nullptr) const;
   void handle(Lane& lane, Compiled compiled);
   static store::TrialRow row_of(const Compiled& compiled);
   void note_reply(Lane& lane, Flight& flight);
@@ -189,6 +192,9 @@ class Study {
   int launches_ = 1;  // of a sample
   std::vector<std::pair<space::Config, measure::SeenTrial>> seen_;
   std::map<std::string, int> value_ids_;
+  // What was compiled and not run.
+  Doubts doubts_;
+  std::vector<std::pair<space::Config, Promise>> skipped_;
   // Where the default config gives no reference: who agrees with whom.
   struct Group {
     int configs = 0;

@@ -89,17 +89,21 @@ void Study::report_disagreement() {
 }
 
 /// Configs that were given up after one or two samples, though those most like them are good, are measured once more.
+/// So are those that were skipped for what is no doubt any more.
 void Study::give_second_chances() {
   if (best_us_ <= 0 || !lanes_left()) return;
+  const auto try_again = [this](const space::Config& config) {
+    auto job = make_job(instance_, config, source_, compiler_->nvrtc().build);
+    if (!job) return;
+    auto compiled = compiler_->compile(std::move(*job));  // from the build cache
+    if (!compiled.not_run && compiled.artifact.status == "ok") queue_.push_back({std::move(compiled)});
+  };
+  for (const auto& [config, promise] : skipped_)
+    if (!doubts_.doubted(promise)) try_again(config);
   std::vector<measure::SeenTrial> trials;
   for (const auto& [config, seen] : seen_) trials.push_back(seen);
   const auto limit = static_cast<size_t>(kSecondChances * static_cast<double>(trials.size()));
-  for (const size_t index : measure::second_chances(trials, best_us_, limit)) {
-    auto job = make_job(instance_, seen_[index].first, source_, compiler_->nvrtc().build);
-    if (!job) continue;
-    auto compiled = compiler_->compile(std::move(*job));  // from the build cache
-    if (!compiled.not_run && compiled.artifact.status == "ok") queue_.push_back({std::move(compiled)});
-  }
+  for (const size_t index : measure::second_chances(trials, best_us_, limit)) try_again(seen_[index].first);
   drain(true);
   queue_.clear();
 }

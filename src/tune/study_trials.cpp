@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "space/occupancy.hpp"
 #include "tune/study.hpp"
 
 namespace jitune::tune {
@@ -78,7 +79,7 @@ void Study::handle(Lane& lane, Compiled compiled) {
     add_row(std::move(row));
     return;
   }
-  if (!refused(compiled)) start_trial(lane, {std::move(compiled)});
+  if (!refused(compiled) && !skipped(compiled)) start_trial(lane, {std::move(compiled)});
 }
 
 std::chrono::milliseconds Study::run_limit() const {
@@ -95,6 +96,33 @@ bool Study::refused(const Compiled& compiled) {
   auto row = row_of(compiled);
   row.status = **known;
   row.error = "not tried again: it ended so before";
+  add_row(std::move(row));
+  return true;
+}
+
+/// What is known of how fast it can be; nothing where its launch can't be computed.
+Promise Study::promise_of(const Compiled& compiled, uint32_t* shared_bytes) const {
+  const auto& artifact = compiled.artifact;
+  const space::KernelFacts facts{artifact.regs, artifact.static_smem_bytes, artifact.local_bytes, 1};
+  const auto geometry = instance_.geometry(compiled.job.config, facts);
+  if (!geometry) return {};
+  if (shared_bytes != nullptr) *shared_bytes = geometry->shared_bytes;
+  return {space::occupancy(instance_.device(), *geometry, facts), artifact.spill_bytes};
+}
+
+/// Whether it is not to be run because it can hardly win, which becomes its trial.
+bool Study::skipped(const Compiled& compiled) {
+  const bool is_default = default_config_ && compiled.job.config == *default_config_;
+  if (request_.search.measure_all || is_default) return false;
+  auto row = row_of(compiled);
+  const Promise promise = promise_of(compiled, &row.shared_bytes);
+  row.error = doubts_.why_skip(promise);
+  if (row.error.empty()) return false;
+  row.status = measure::to_string(TrialStatus::skipped);
+  row.occupancy = promise.occupancy;
+  row.wall_ms = compiled.from_store ? 0 : compiled.artifact.compile_ms;
+  row.default_us = default_us_;
+  skipped_.emplace_back(compiled.job.config, promise);
   add_row(std::move(row));
   return true;
 }
@@ -134,6 +162,11 @@ void Study::note_reply(Lane& lane, Flight& flight) {
   const bool is_default = default_config_ && compiled.job.config == *default_config_;
   if (is_default && trusted_reference_ && status == TrialStatus::wrong_result) note_wrong_default(error);
   note_seen(compiled.job.config, status, summary, flight.scale);
+  if (status == TrialStatus::ok || status == TrialStatus::early_stopped) {
+    const Promise promise = promise_of(compiled);
+    if (is_default) doubts_.set_default(promise);
+    doubts_.note(promise, summary.median_us / flight.scale);
+  }
   const double scale = flight.scale / lane.offset;  // the row's
   if (status == TrialStatus::ok) note_good(lane, flight, summary, summary.median_us / flight.scale);
   row.default_us = default_us_;
@@ -164,6 +197,8 @@ void Study::add_row(store::TrialRow row, double scale) {
     ++outcome_.ok;
   else if (row.status == "early_stopped")
     ++outcome_.early_stopped;
+  else if (row.status == "skipped")
+    ++outcome_.skipped;
   else
     ++outcome_.failed;
   row.study = study_;
@@ -192,6 +227,7 @@ void Study::report() {
   progress.done = outcome_.trials;
   progress.failed = outcome_.failed;
   progress.early_stopped = outcome_.early_stopped;
+  progress.skipped = outcome_.skipped;
   progress.compiling = rest_ ? static_cast<int>(rest_->pending()) : 0;
   progress.best_us = best_us_;
   progress.best_config = best_config_;

@@ -20,6 +20,7 @@ struct Progress {
   int done = 0;
   int failed = 0;
   int early_stopped = 0;
+  int skipped = 0;  ///< compiled and not run
   int compiling = 0;
   double best_us = 0;  ///< 0 before the first good trial
   std::string best_config;
@@ -35,6 +36,7 @@ struct SearchRequest {
   uint64_t trials = 0;            ///< the default config is one of them
   double improvement = 0;         ///< ends when the best improved by less than this share ...
   uint64_t window = 0;            ///< ... within so many trials
+  bool measure_all = false;       ///< no config is skipped for what its artifact says (doubts.hpp)
 };
 
 /// How a study beside a running application is held back.
@@ -83,7 +85,7 @@ struct Outcome {
       winner;               ///< the answer to launch now, published or (budget, cancelled) the best verified
   std::string reference;    ///< what results were compared with, where that is not the default config: `kernel naive`
   double reference_us = 0;  ///< median of a reference kernel's launches; 0: none
-  int trials = 0, ok = 0, failed = 0, early_stopped = 0;
+  int trials = 0, ok = 0, failed = 0, early_stopped = 0, skipped = 0;
   int compilations = 0;  ///< that really went to NVRTC
   double wall_ms = 0;
   double compile_ms = 0;         ///< from the start until the last artifact was there

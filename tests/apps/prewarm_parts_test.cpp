@@ -169,4 +169,5 @@ TEST_CASE("a bar fits its line and says what matters first") {
         "2/6 gemm T=half M=4096 N=4096 K=4096: 36/72 configs, 2 failed, best 12.31 us, default 15.14 us, 12.0 s left "
         "(12.0 s so far)");
   CHECK(bar_line({.label = "k", .done = 3}, 80) == "k 3 configs");
+  CHECK(bar_line({.label = "k", .done = 3, .failed = 1, .skipped = 2}, 80) == "k 3 configs, 1 failed, 2 skipped");
 }

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "base/json.hpp"
+#include "space/occupancy.hpp"
 #include "space/support.hpp"
 
 using namespace jitune;
@@ -466,4 +467,33 @@ TEST_CASE("an instance outlives everything it was made from") {
   const Space space = instance->space();
   instance.reset();
   CHECK(space.count().valid > 0);
+}
+
+TEST_CASE("occupancy of a launch on an H100: by registers, shared memory, threads or blocks, whichever ends first") {
+  const DeviceInfo device = *nominal_device("sm_90");
+  const auto blocks = [&](uint32_t threads, int regs, uint32_t shared = 0, int64_t static_smem = 0) {
+    Geometry geometry;
+    geometry.block = {threads, 1, 1};
+    geometry.shared_bytes = shared;
+    return blocks_per_sm(device, geometry, {regs, static_smem, 0, 0});
+  };
+  // As NVIDIA's occupancy calculator has them.
+  CHECK(blocks(256, 32) == 8);
+  CHECK(blocks(256, 64) == 4);
+  CHECK(blocks(256, 65) == 3);   // a warp takes 2,304 registers
+  CHECK(blocks(384, 168) == 1);  // 12 of 12 warps
+  CHECK(blocks(128, 168) == 3);
+  CHECK(blocks(1024, 64) == 1);
+  CHECK(blocks(1024, 65) == 0);
+  CHECK(blocks(32, 16) == 32);  // blocks
+  CHECK(blocks(48, 0) == 32);   // two warps
+  CHECK(blocks(128, 32, 100 * 1024) == 2);
+  CHECK(blocks(128, 32, 98 * 1024, 16 * 1024) == 1);
+  CHECK(blocks(128, 32, 227 * 1024) == 1);
+  Geometry hopper;
+  hopper.block = {384, 1, 1};
+  hopper.shared_bytes = 200 * 1024;
+  CHECK(occupancy(device, hopper, {168, 0, 0, 0}) == .1875);
+  CHECK(occupancy(device, hopper, {0, 0, 0, 0}) == .1875);
+  CHECK(occupancy(DeviceInfo{}, hopper, {168, 0, 0, 0}) == 0);
 }

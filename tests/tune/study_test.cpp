@@ -135,6 +135,57 @@ TEST_CASE("a perf_model function that throws is told once, and the study goes on
   CHECK(bench.logged("perf_model") == 1);
 }
 
+TEST_CASE("configs that fill little of an SM are skipped when others like them have lost, and said so") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(R"({"kernels": [{"match": "scale<", "time_us": 100, "spread": 0, "noise": 0.001,
+    "factors": [{"64": 1.0, "128": 0.5}, {}, {"0": 1.0, "150000": 1.5}]}]})");
+  auto definition = Bench::scale();
+  definition.source_text.replace(0, std::string("template <int BLOCK, int ITEMS>").size(),
+                                 "template <int BLOCK, int ITEMS, int SHARED>");
+  definition.entry = "scale<{BLOCK}, {ITEMS}, {SHARED}>";
+  definition.params = {{"BLOCK", {64, 128}}, {"ITEMS", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}, {"SHARED", {0, 150000}}};
+  definition.require = {"SHARED > 0 ? BLOCK == 64 : ITEMS == 1"};
+  definition.launch.shared_bytes = "SHARED";
+  definition.defaults = {{.config = {{"BLOCK", "64"}, {"ITEMS", "1"}, {"SHARED", "0"}}}};
+  int told = 0, seen = 0;
+  const auto outcome = bench.tune(definition, [&](tune::Request& request) {
+    request.on_progress = [&](const tune::Progress& progress) { told = progress.skipped; };
+    request.on_trial = [&](const store::TrialRow& row) { seen += row.status == "skipped"; };
+  });
+  REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+  CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":1,"SHARED":0})");
+  CHECK(outcome.trials == 13);
+  // Eleven are in doubt. Eight of them run, and one more each time that the fast config is not known yet.
+  CHECK(outcome.skipped >= 1);
+  CHECK(outcome.skipped <= 3);
+  CHECK(outcome.failed == 0);
+  CHECK(outcome.ok + outcome.early_stopped + outcome.skipped == 13);
+  CHECK(told == outcome.skipped);
+  CHECK(seen == outcome.skipped);
+  int stored = 0;
+  for (const auto& [config, row] : trials(bench, bench.request(definition).key.sha256)) {
+    if (row.status != "skipped") continue;
+    ++stored;
+    CHECK(row.error.find("its occupancy is 0.031; of 8 configs with more (below 0.250), the best is ") !=
+          std::string::npos);
+    CHECK(row.occupancy == doctest::Approx(64 / 2048.0));
+    CHECK(row.shared_bytes == 150000);
+    CHECK(row.samples == 0);
+  }
+  CHECK(stored == outcome.skipped);
+
+  // They stay skipped for the next study, until somebody wants all of them.
+  const auto again = bench.tune(definition, [](tune::Request& request) { request.resume = true; });
+  CHECK(again.skipped == 0);
+  CHECK(again.trials <= 3);
+  const auto all = bench.tune(definition, [](tune::Request& request) {
+    request.resume = true;
+    request.search.measure_all = true;
+  });
+  CHECK(all.skipped == 0);
+  for (const auto& [config, row] : trials(bench, bench.request(definition).key.sha256)) CHECK(row.status != "skipped");
+}
+
 TEST_CASE("the author's perf_model decides which configs a short study tries") {
   if (!test::have_nvrtc()) return;
   Bench bench(kPlain);

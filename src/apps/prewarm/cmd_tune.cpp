@@ -56,8 +56,10 @@ std::string problem_report(const Tuned& tuned) {
             (outcome.reference_us > 0 ? "   " + time_text(outcome.reference_us) : "") + "\n";
   if (outcome.trials > 0)
     text += "  " + count_text(static_cast<uint64_t>(outcome.trials), "trial") + ": " + std::to_string(outcome.ok) +
-            " ok, " + std::to_string(outcome.early_stopped) + " stopped early, " + std::to_string(outcome.failed) +
-            " failed; " + count_text(static_cast<uint64_t>(outcome.compilations), "compilation") + "\n  " +
+            " ok, " + std::to_string(outcome.early_stopped) + " stopped early, " +
+            (outcome.skipped > 0 ? std::to_string(outcome.skipped) + " skipped, " : std::string()) +
+            std::to_string(outcome.failed) + " failed; " +
+            count_text(static_cast<uint64_t>(outcome.compilations), "compilation") + "\n  " +
             duration_text(outcome.wall_ms) + " in all: compile " + duration_text(outcome.compile_ms) + ", measure " +
             duration_text(outcome.measure_ms) + ", overlapping; early stop saved " +
             duration_text(outcome.costs.saved_ms) + " of kernel time\n";
@@ -94,7 +96,8 @@ Json to_json(const Tuned& tuned) {
              {{"total", outcome.trials},
               {"ok", outcome.ok},
               {"failed", outcome.failed},
-              {"early_stopped", outcome.early_stopped}}},
+              {"early_stopped", outcome.early_stopped},
+              {"skipped", outcome.skipped}}},
             {"compilations", outcome.compilations},
             {"reference", outcome.reference},
             {"reference_us", outcome.reference_us > 0 ? Json(outcome.reference_us) : Json()},
@@ -162,8 +165,8 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task,
   request.default_reference = session.options().default_reference;
   request.seed = session.options().seed;
   const Options& options = session.options();
-  request.search = {options.strategy, options.strategy_command, options.trials, options.improvement / 100,
-                    options.patience};
+  request.search = {options.strategy,          options.strategy_command, options.trials,
+                    options.improvement / 100, options.patience,         options.measure_all};
   if (task.data != nullptr)
     if (const auto fallback = task.instance.default_config())
       if (const auto args = task.instance.args(*fallback, {1, 0, 0, 1})) {
@@ -174,7 +177,7 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task,
   request.on_progress = [&](const tune::Progress& now) {
     session.progress().update({place + task.label(), now.total, static_cast<uint64_t>(now.done),
                                static_cast<uint64_t>(now.failed), now.best_us, now.default_us, now.elapsed_ms,
-                               now.budget_ms});
+                               now.budget_ms, static_cast<uint64_t>(now.skipped)});
   };
   tuned.outcome = tune::tune(services, request);
   session.progress().clear();

@@ -226,6 +226,8 @@ void add_tune(CLI::App& app, Options& options) {
       ->option_text("PERCENT")
       ->check(CLI::Range(0.0, 100.0));
   shared.app->add_flag("--force", options.force, "Tune again what is tuned already");
+  shared.app->add_flag("--measure-all", options.measure_all,
+                       "Run also configs that spill registers or fill little of an SM, where others like them lost");
   shared.app->add_option("--seed", options.seed, "Of the order of trials and the random inputs (default: 1)")
       ->option_text("N");
   shared.app

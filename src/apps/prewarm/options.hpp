@@ -44,6 +44,7 @@ struct Options {
   std::chrono::milliseconds compile_timeout{60000};
   std::chrono::milliseconds budget{0};  ///< 0: none
   bool force = false;
+  bool measure_all = false;           ///< tune: skip nothing for what its artifact says
   bool from_misses = false;           ///< tune: what launches found no winner for
   std::vector<std::string> captures;  ///< tune: files that JITUNE_CAPTURE made
   bool defaults_only = false;

@@ -25,6 +25,7 @@ std::string facts(const ProgressState& state) {
   std::string text =
       std::to_string(state.done) + (state.total > 0 ? "/" + std::to_string(state.total) : "") + " configs";
   if (state.failed > 0) text += ", " + std::to_string(state.failed) + " failed";
+  if (state.skipped > 0) text += ", " + std::to_string(state.skipped) + " skipped";
   if (state.best_us > 0) text += ", best " + time_text(state.best_us);
   if (state.default_us > 0) text += ", default " + time_text(state.default_us);
   if (const double left = time_left_ms(state); left >= 0) text += ", " + duration_text(left) + " left";

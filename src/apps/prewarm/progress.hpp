@@ -17,6 +17,7 @@ struct ProgressState {
   double best_us = 0, default_us = 0;  ///< 0: not known, or nothing is measured
   double elapsed_ms = 0;
   double budget_ms = 0;  ///< 0: none
+  uint64_t skipped = 0;  ///< compiled and not run
 };
 
 /// Time left at the pace so far, never beyond the budget; negative while nothing can be said.
