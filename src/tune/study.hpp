@@ -122,7 +122,7 @@ class Study {
   bool step();
   bool refused(const Compiled& compiled);
   bool skipped(const Compiled& compiled);
-  Promise promise_of(const Compiled& compiled, uint32_t* shared_bytes = nullptr) const;
+  Promise promise_of(const Compiled& compiled, int64_t* shared_bytes = nullptr) const;
   void handle(Lane& lane, Compiled compiled);
   static store::TrialRow row_of(const Compiled& compiled);
   void note_reply(Lane& lane, Flight& flight);

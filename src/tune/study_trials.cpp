@@ -101,7 +101,7 @@ bool Study::refused(const Compiled& compiled) {
 }
 
 /// What is known of how fast it can be; nothing where its launch can't be computed.
-Promise Study::promise_of(const Compiled& compiled, uint32_t* shared_bytes) const {
+Promise Study::promise_of(const Compiled& compiled, int64_t* shared_bytes) const {
   const auto& artifact = compiled.artifact;
   const space::KernelFacts facts{artifact.regs, artifact.static_smem_bytes, artifact.local_bytes, 1};
   const auto geometry = instance_.geometry(compiled.job.config, facts);
