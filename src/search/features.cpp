@@ -12,7 +12,8 @@ constexpr double kHighestCode = 63;  // of a product: some five levels for each 
 
 }  // namespace
 
-Features::Features(const space::ValidSet& valid) : valid_(valid), logs_(valid.params()) {
+Features::Features(const space::ValidSet& valid, const ConfigNumbers& numbers)
+    : valid_(valid), logs_(valid.params()), columns_(valid, numbers) {
   for (size_t param = 0; param < valid.params(); ++param) {
     std::vector<double> logs;
     for (int i = 0; i < valid.width(param); ++i) {
@@ -50,6 +51,7 @@ void Features::append(const space::Point& point, std::vector<uint8_t>& codes) co
     const double sum = logs_[pair.a][point[pair.a]] + logs_[pair.b][point[pair.b]];
     codes.push_back(static_cast<uint8_t>(std::lround((sum - pair.lowest) * pair.scale)));
   }
+  columns_.append(point, codes);
 }
 
 }  // namespace jitune::search

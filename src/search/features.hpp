@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "search/columns.hpp"
 #include "search/forest.hpp"
 #include "space/valid_set.hpp"
 
@@ -10,10 +11,10 @@ namespace jitune::search {
 
 /// Turns points into rows of features. Each param gives its value's place. Two params with numbers give their product:
 /// what a time depends on is often one of them (threads of a block, elements of a tile), and a tree that can only cut
-/// along params needs many cuts, and so many points, to see that.
+/// along params needs many cuts, and so many points, to see that. What else is known of a config follows.
 class Features {
  public:
-  explicit Features(const space::ValidSet& valid);
+  explicit Features(const space::ValidSet& valid, const ConfigNumbers& numbers = {});
 
   /// Where there are too many products to use all of them: chooses others.
   void choose(Random& random);
@@ -30,6 +31,7 @@ class Features {
   std::vector<std::vector<double>> logs_;  // of each param's values; empty where they are not positive numbers
   std::vector<Pair> pairs_;
   size_t used_ = 0;  // of the pairs, the first so many
+  Columns columns_;
 };
 
 }  // namespace jitune::search

@@ -26,7 +26,8 @@ using Hint = std::function<double(const space::Point&)>;
 /// they leave unexplained, and those that do not agree are dropped.
 class Model {
  public:
-  Model(const Archive& archive, uint64_t seed) : archive_(archive), features_(archive.valid()), random_(seed) {}
+  Model(const Archive& archive, uint64_t seed, const ConfigNumbers& numbers = {})
+      : archive_(archive), features_(archive.valid(), numbers), random_(seed) {}
 
   /// `weight` is relative to that of other hints.
   void add_hint(Hint hint, double weight = 1);

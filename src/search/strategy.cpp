@@ -20,7 +20,7 @@ constexpr uint64_t kFavourites = 4;       // of the author's perf_model that com
 class Engine final : public Strategy {
  public:
   Engine(const space::Space& space, const StrategyOptions& options)
-      : valid_(space), archive_(valid_), model_(archive_, options.seed) {
+      : valid_(space), archive_(valid_), model_(archive_, options.seed, options.numbers) {
     context_ = {&valid_, &archive_, &model_, options.seed, options.trials, {}};
     for (const space::Config& config : options.known)
       if (const auto point = valid_.point(config); point && !archive_.seen(*point))

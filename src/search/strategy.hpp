@@ -56,6 +56,13 @@ struct Record {
   double distance = 0;                                     ///< how far its problem and device are; nearer counts more
 };
 
+/// Numbers of a config that are known before it is tried, beside its params: of its launch, of the author's.
+struct ConfigNumbers {
+  std::vector<std::string> names = {};
+  /// Of a valid config, as many as there are names, in their order; NaN where one is not known.
+  std::function<std::vector<double>(const space::Config&)> values = {};
+};
+
 struct StrategyOptions {
   std::string name = "auto";
   uint64_t seed = 1;
@@ -66,7 +73,8 @@ struct StrategyOptions {
   std::vector<Record> records = {};       ///< from elsewhere
   /// The author's estimate of a config's time, in any unit; smaller is better. Orders, never excludes.
   std::function<double(const space::Config&)> perf_model = {};
-  uint64_t top_k = 0;  ///< propose the best so many of perf_model before any other
+  uint64_t top_k = 0;          ///< propose the best so many of perf_model before any other
+  ConfigNumbers numbers = {};  ///< what models may learn from
 };
 
 /// The names that make_strategy knows: auto, exhaustive, random, hls, annealing, genetic, bayes, coordinate.

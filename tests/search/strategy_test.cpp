@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "search/columns.hpp"
 #include "space/instance.hpp"
 #include "support/support.hpp"
 
@@ -196,6 +197,55 @@ TEST_CASE("what is to be first comes first, then the author's favourites, and no
   CHECK(all[0].at("A") == Value(17));
   CHECK(all[1].at("A") == Value(20));
   CHECK(std::set<Value>{all[2].at("A"), all[3].at("A")} == std::set<Value>{Value(19), Value(21)});
+}
+
+TEST_CASE("numbers of configs that a param, or another number, says already are no columns of the model") {
+  const auto bound = instance({{"A", numbers(16)}, {"B", numbers(16)}}, {});
+  const space::ValidSet valid(bound.space());
+  const search::ConfigNumbers known{
+      {"constant", "of A", "falls with A", "sum", "twice the sum", "odd A", "not known"},
+      [](const space::Config& config) {
+        const auto a = static_cast<double>(config.at("A").as_int()), b = static_cast<double>(config.at("B").as_int());
+        return std::vector<double>{7, a / 2, 100 - std::floor(a / 3), a + b, 2 * (a + b), std::fmod(a, 2), NAN};
+      }};
+  const search::Columns columns(valid, known);
+  CHECK(columns.names() == std::vector<std::string>{"sum", "odd A"});
+  std::vector<uint8_t> low, high;
+  columns.append({0, 0}, low);
+  columns.append({15, 14}, high);
+  REQUIRE(low.size() == 2);
+  REQUIRE(high.size() == 2);
+  CHECK(low[0] < high[0]);
+  CHECK(low[1] > high[1]);
+  CHECK(search::Columns(valid, {}).size() == 0);
+}
+
+TEST_CASE("a number that a time follows helps the search where params alone do not say it") {
+  const auto bound = instance({{"A", numbers(16)}, {"B", numbers(16)}, {"C", numbers(16)}}, {});
+  const auto folded = [](const space::Config& config) {
+    return static_cast<double>(
+        (config.at("A").as_int() * 5 + config.at("B").as_int() * 7 + config.at("C").as_int() * 3) % 61);
+  };
+  const auto mean_best = [&](bool told) {
+    double sum = 0;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      search::StrategyOptions options{.name = "hls", .seed = seed, .trials = 40};
+      if (told)
+        options.numbers = {{"folded"},
+                           [&](const space::Config& config) { return std::vector<double>{folded(config)}; }};
+      auto strategy = make(bound.space(), options);
+      double best = 1e9;
+      proposals(*strategy, 40, 1, [&](const space::Config& config) {
+        const double time = 10 + std::abs(folded(config) - 30) + static_cast<double>(config.at("A").as_int()) / 8;
+        best = std::min(best, time);
+        return ok_in(time);
+      });
+      sum += best / 8;
+    }
+    return sum;
+  };
+  CHECK(mean_best(true) < 10.3);
+  CHECK(mean_best(false) > 10.5);
 }
 
 TEST_CASE("a space that is tried whole is tried in the order of the author's perf_model") {
