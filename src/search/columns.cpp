@@ -13,7 +13,8 @@ constexpr size_t kMostCodes = 255;
 constexpr size_t kRemembered = 50'000;
 constexpr double kUnknown = -std::numeric_limits<double>::infinity();  // instead of NaN, which has no place in an order
 
-/// Whether `b` rises with `a`, or falls with it, and depends on nothing else: then trees can make all of its cuts in `a`.
+/// Whether `b` rises with `a`, or falls with it, and depends on nothing else: then trees can make all of its cuts in
+/// `a`.
 bool says_no_more(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<std::pair<double, double>> both;
   for (size_t i = 0; i < a.size(); ++i) both.emplace_back(a[i], b[i]);

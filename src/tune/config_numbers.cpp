@@ -8,8 +8,9 @@
 namespace jitune::tune {
 namespace {
 
-const std::vector<std::string> kLaunchNames{"launch.threads",   "launch.shared_bytes", "launch.blocks", "launch.cluster",
-                                            "launch.occupancy", "launch.waves",        "launch.fill"};
+const std::vector<std::string> kLaunchNames{"launch.threads", "launch.shared_bytes", "launch.blocks",
+                                            "launch.cluster", "launch.occupancy",    "launch.waves",
+                                            "launch.fill"};
 
 /// In the order of kLaunchNames. Occupancy is that which shared memory and threads leave; registers are not known yet.
 void append_launch(const space::Instance& instance, const space::Config& config, std::vector<double>& out) {

@@ -9,9 +9,9 @@ namespace {
 
 constexpr double kLowOccupancy = .25;  // what fills more of an SM is never in doubt
 constexpr double kNearBest = 1.1;      // what such a config has is no doubt
-// With fewer witnesses, or such as lost by less, searches that met a doubt of no meaning lost percents of speed.
-constexpr int kWitnesses = 8;
-constexpr double kLost = 1.25;
+// With fewer witnesses, or such as lost by less, searches to which the doubt meant nothing lost speed by it.
+constexpr int kWitnesses = 12;
+constexpr double kLost = 1.3;
 constexpr int kRunsAnyway = 8;  // one in so many
 
 template <class... Values>

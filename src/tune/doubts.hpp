@@ -15,8 +15,8 @@ struct Promise {
 /// Which compiled configs need not be run: those that spill registers, or fill less than a quarter of an SM, where that
 /// is a sign of slowness for this kernel. For many it is none: a gemm on tensor cores is fastest with one block of few
 /// warps on an SM. So a config is in doubt only where it is worse in this than the default config and than all that
-/// came within 10 % of the best; and it is skipped only where at least eight others in doubt for the same, and no
-/// worse, have run and all took 25 % longer than the best. Of those that would be skipped every eighth runs all the
+/// came within 10 % of the best; and it is skipped only where at least twelve others in doubt for the same, and no
+/// worse, have run and all took 30 % longer than the best. Of those that would be skipped every eighth runs all the
 /// same.
 class Doubts {
  public:
