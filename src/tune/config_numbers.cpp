@@ -46,4 +46,8 @@ search::ConfigNumbers numbers_of(const space::Instance& instance) {
   return numbers;
 }
 
+search::ConfigNumbers features_of(const space::Instance& instance) {
+  return {instance.feature_names(), [&instance](const space::Config& config) { return instance.features(config); }};
+}
+
 }  // namespace jitune::tune

@@ -10,4 +10,7 @@ namespace jitune::tune {
 /// must outlive the result.
 search::ConfigNumbers numbers_of(const space::Instance& instance);
 
+/// The author's features alone.
+search::ConfigNumbers features_of(const space::Instance& instance);
+
 }  // namespace jitune::tune

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "tune/config_numbers.hpp"
 #include "tune/external_strategy.hpp"
 #include "tune/history.hpp"
 #include "tune/records.hpp"
@@ -62,6 +63,7 @@ Result<void> Study::prepare_search() {
     options.perf_model = [this](const space::Config& config) { return modelled_time(config); };
     options.top_k = static_cast<uint64_t>(instance_.perf_model_top_k());
   }
+  if (!instance_.feature_names().empty()) options.numbers = features_of(instance_);
   options.records = records_near(services_.store(), request_.key);
   // What won with another NVRTC is likely to win again.
   if (const auto compatible = services_.store().find_compatible(request_.key); compatible && *compatible)
