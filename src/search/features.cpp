@@ -1,6 +1,7 @@
 #include "search/features.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace jitune::search {
@@ -8,6 +9,7 @@ namespace {
 
 constexpr size_t kMostPairs = 32;    // in use at a time
 constexpr int kFewestValues = 3;     // of a param that has products: with two it is a switch
+constexpr int kMostPower = 10;       // of two: nothing in a GPU is aligned to more than 1024
 constexpr double kHighestCode = 63;  // of a product: some five levels for each doubling
 
 }  // namespace
@@ -22,6 +24,7 @@ Features::Features(const space::ValidSet& valid, const ConfigNumbers& numbers)
     }
     if (valid.width(param) < kFewestValues || logs.size() != static_cast<size_t>(valid.width(param))) continue;
     logs_[param] = std::move(logs);
+    note_divisors(param);
   }
   for (size_t a = 0; a < logs_.size(); ++a) {
     for (size_t b = a + 1; b < logs_.size() && !logs_[a].empty(); ++b) {
@@ -33,6 +36,19 @@ Features::Features(const space::ValidSet& valid, const ConfigNumbers& numbers)
     }
   }
   used_ = std::min(kMostPairs, pairs_.size());
+}
+
+/// Of whole positive numbers. Where a larger value is always divided by a larger power the place says it already.
+void Features::note_divisors(size_t param) {
+  Divisors found{param, {}};
+  bool is_news = false;
+  for (int i = 0; i < valid_.width(param); ++i) {
+    const auto value = static_cast<uint64_t>(valid_.value(param, static_cast<size_t>(i)).as_int());
+    const auto power = static_cast<uint8_t>(std::min(kMostPower, std::countr_zero(value)));
+    is_news |= !found.powers.empty() && power <= found.powers.back();
+    found.powers.push_back(power);
+  }
+  if (is_news) divisors_.push_back(std::move(found));
 }
 
 void Features::choose(Random& random) {
@@ -51,6 +67,7 @@ void Features::append(const space::Point& point, std::vector<uint8_t>& codes) co
     const double sum = logs_[pair.a][point[pair.a]] + logs_[pair.b][point[pair.b]];
     codes.push_back(static_cast<uint8_t>(std::lround((sum - pair.lowest) * pair.scale)));
   }
+  for (const Divisors& one : divisors_) codes.push_back(one.powers[point[one.param]]);
   columns_.append(point, codes);
 }
 

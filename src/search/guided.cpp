@@ -1,6 +1,7 @@
 // Hedged guided local search. Most proposals are those of highest expected improvement under the forests, among random
-// points and the neighbours of the best. Some are plain first-improvement descents in random order, which ask the model
-// nothing: where it misreads the space they hold the search up no longer than it takes to notice that nothing improves.
+// points and the neighbours of the best. A few go from the best to the neighbour that looks best, whatever it may
+// teach. Some are plain first-improvement descents in random order, which ask the model nothing: where it misreads the
+// space they hold the search up no longer than it takes to notice that nothing improves.
 #include <algorithm>
 #include <deque>
 
@@ -15,6 +16,10 @@ constexpr int kSpreadDraws = 24;        // each the farthest of so many random o
 constexpr double kPlain = .1;           // share of proposals that are the descents' while the model does well
 constexpr double kPlainStalled = .5;    // ... and while it does not:
 constexpr size_t kStalled = 20;         // trials without improvement
+constexpr double kGreedy = .3;          // of the others, those from the best to what looks best beside it
+constexpr int kBoxMoves = 12;           // candidates there beside those that differ in one param
+constexpr double kHope = .5;            // of the deviation that the model states, in favour of the unknown
+constexpr double kFailure = 1.5;        // of the log of the time: what certain failure counts
 constexpr double kKick = .5;            // of the descents' starts: the best, kicked; the rest is random
 constexpr size_t kDraws = 1000;         // random points considered for expected improvement
 constexpr size_t kNearBest = 5;         // and the neighbours of so many best ones
@@ -33,6 +38,8 @@ class Guided final : public Method {
       for (int turn = 0; turn < kTurns; ++turn)
         if (auto next = descend()) return next;
     }
+    if (is_ready && random_.chance(kGreedy))
+      if (auto next = beside_best()) return next;
     if (is_ready)
       if (auto next = most_promising()) return next;
     return fallback_.propose();
@@ -77,7 +84,7 @@ class Guided final : public Method {
       std::erase_if(near_, [&](const space::Point& point) { return archive().seen(point); });
       if (!near_.empty()) {
         steps_.push_back(archive().size());  // the index that it will have
-        return near_[random_.below(near_.size())];
+        return any_near(space::Point(archive()[*at_].point));
       }
       at_.reset();
     }
@@ -99,9 +106,39 @@ class Guided final : public Method {
       near_.clear();
       valid().hamming(point, near_);
       if (near_.empty()) break;
-      point = near_[random_.below(near_.size())];
+      point = any_near(point);
     }
     return point;
+  }
+
+  /// Of near_, which are neighbours of `point`: one of those that differ in a param that is drawn first. Else a param
+  /// with many values would take nearly all the steps, and it is often the switches that matter.
+  space::Point any_near(const space::Point& point) {
+    const auto differing = [&](const space::Point& other) {
+      return static_cast<size_t>(std::mismatch(point.begin(), point.end(), other.begin()).first - point.begin());
+    };
+    std::vector<std::vector<size_t>> by_param(point.size());
+    for (size_t i = 0; i < near_.size(); ++i) by_param[differing(near_[i])].push_back(i);
+    std::erase_if(by_param, [](const std::vector<size_t>& moves) { return moves.empty(); });
+    const std::vector<size_t>& moves = by_param[random_.below(by_param.size())];
+    return near_[moves[random_.below(moves.size())]];
+  }
+
+  /// The next step of a descent from the best that the model leads.
+  std::optional<space::Point> beside_best() {
+    if (!archive().best()) return std::nullopt;
+    const space::Point best = archive()[*archive().best()].point;
+    near_.clear();
+    valid().hamming(best, near_);
+    for (int i = 0; i < kBoxMoves; ++i)
+      if (auto point = valid().box(best, random_)) near_.push_back(std::move(*point));
+    std::erase_if(near_, [&](const space::Point& point) { return archive().seen(point); });
+    if (near_.empty()) return std::nullopt;
+    context_.model->predict(near_, expected_);
+    const auto score = [](const Expectation& one) { return one.mean - kHope * one.deviation + kFailure * one.failure; };
+    const auto at = std::min_element(expected_.begin(), expected_.end(),
+                                     [&](const auto& a, const auto& b) { return score(a) < score(b); });
+    return near_[static_cast<size_t>(at - expected_.begin())];
   }
 
   /// From the list of candidates, which is worked down until the model is fitted again.
@@ -139,6 +176,7 @@ class Guided final : public Method {
   std::vector<size_t> best_;         // the fastest, fastest first
   std::deque<space::Point> ranked_;  // the most promising first
   std::vector<space::Point> near_;
+  std::vector<Expectation> expected_;
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ constexpr size_t kFewest = 4;           // timed points before a model says anyt
 constexpr size_t kWeighHintsAt = 8;     // timed points from which hints are weighed
 constexpr size_t kSettleHintsAt = 20;   // ... and at which they must have proved themselves
 constexpr double kLeastAgreement = .3;  // rank correlation that a hint needs to stay
-constexpr double kSlowHalf = .3;        // how much of what is above the median counts
+constexpr double kSlowHalf = .2;        // how much of what is above the median counts
 
 /// What lies above the median is drawn nearer to it: how slow a slow config is says little about where the best one is,
 /// and a tree that has to explain it spends its cuts there.
@@ -166,6 +166,22 @@ double Model::expected_improvement(const Expectation& expectation) const {
   return (gain * below + deviation * density) * (1 - expectation.failure);
 }
 
+/// From 1 down: over the root of 1 + n for each param, n being the points proposed so far that differ from this one in
+/// that param alone. The forest takes what scatters along a param for a chance to improve, but where many of its values
+/// were tried, with all else the same, the best of them is seldom beaten by one more.
+double Model::novelty(const space::Point& point) const {
+  std::vector<unsigned> tried(point.size(), 0);
+  for (size_t i = 0; i < archive_.size(); ++i) {
+    const space::Point& other = archive_[i].point;
+    const auto at = std::mismatch(point.begin(), point.end(), other.begin());
+    if (at.first != point.end() && std::equal(at.first + 1, point.end(), at.second + 1))
+      ++tried[static_cast<size_t>(at.first - point.begin())];
+  }
+  double product = 1;
+  for (const unsigned count : tried) product *= 1 + count;
+  return 1 / std::sqrt(product);
+}
+
 std::vector<space::Point> Model::order(std::vector<space::Point> points, size_t most) {
   std::vector<Expectation> expected;
   predict(points, expected);
@@ -181,6 +197,7 @@ std::vector<space::Point> Model::order(std::vector<space::Point> points, size_t 
   const auto kept = scored.begin() + static_cast<std::ptrdiff_t>(std::min(4 * most, scored.size()));
   std::partial_sort(scored.begin(), kept, scored.end(), better);
   scored.erase(kept, scored.end());
+  for (Scored& one : scored) one.score *= novelty(points[one.at]);
   const size_t trees = times_.trees();
   std::vector<space::Point> chosen;
   while (chosen.size() < most && !scored.empty()) {

@@ -42,8 +42,9 @@ class Model {
   double expected_improvement(const Expectation& expectation) const;
 
   /// The points of a list in the order in which they are worth trying, best first, at most `most`: by expected
-  /// improvement, each lowered by how much those before it are going to say of it (the share of trees that put both in
-  /// one leaf). So what is tried before answers come is not the same thing over and over.
+  /// improvement times novelty(), each lowered by how much those before it are going to say of it (the share of trees
+  /// that put both in one leaf). So neither are params that hardly matter tried value by value, nor the same thing over
+  /// and over before answers come.
   std::vector<space::Point> order(std::vector<space::Point> points, size_t most);
 
   /// Raised by each fit: scores made before are stale.
@@ -55,6 +56,7 @@ class Model {
     double weight = 1;
     double trust = 1;  // the weight, by how well it agreed
   };
+  double novelty(const space::Point& point) const;
   void append_features(const space::Point& point, double hinted, FeatureRows& rows) const;
   void weigh_hints();
   void fit_slope(const std::vector<float>& times, const std::vector<double>& hinted);
