@@ -137,6 +137,7 @@ bool Model::refresh() {
   fit_slope(times, hints);
   for (size_t i = 0; i < hints.size(); ++i) times[i] -= static_cast<float>(slope_ * hints[i]);
   times_.fit(rows, times, {20, .6, 1}, random_);
+  if (boosted_ && !boosted_->fit(rows, times, random_)) boosted_.reset();
   if (archive_.failures() > 0) failures_.fit(all, failed, {8, .6, 1}, random_);
   return true;
 }
@@ -151,6 +152,8 @@ void Model::predict(const std::vector<space::Point>& points, std::vector<Expecta
   out.assign(points.size(), {});
   if (scratch_.features == 0) return;
   times_.predict(scratch_, time_estimates_, &leaves_);
+  std::vector<Estimate> boosted;
+  if (boosted_ && boosted_->predict(scratch_, boosted)) time_estimates_ = std::move(boosted);
   failures_.predict(scratch_, failure_estimates_);
   for (size_t i = 0; i < points.size(); ++i)
     out[i] = {centre_ + slope_ * hints[i] + time_estimates_[i].mean, time_estimates_[i].deviation,

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "search/archive.hpp"
 #include "search/features.hpp"
 #include "search/forest.hpp"
+#include "search/xgboost.hpp"
 
 namespace jitune::search {
 
@@ -28,6 +30,9 @@ class Model {
  public:
   Model(const Archive& archive, uint64_t seed, const ConfigNumbers& numbers = {})
       : archive_(archive), features_(archive.valid(), numbers), random_(seed) {}
+
+  /// From now on times are modelled by boosted trees, failures by forests as before.
+  void use(const XgboostLibrary& xgboost) { boosted_ = std::make_unique<BoostedTrees>(xgboost); }
 
   /// `weight` is relative to that of other hints.
   void add_hint(Hint hint, double weight = 1);
@@ -66,6 +71,7 @@ class Model {
   Random random_;
   std::vector<Weighed> hints_;
   Forest times_, failures_;
+  std::unique_ptr<BoostedTrees> boosted_;  // null: forests alone
   double centre_ = 0;
   double slope_ = 0;  // of the log of the time over what is hinted
   size_t fitted_at_ = 0;

@@ -21,6 +21,7 @@ class Engine final : public Strategy {
  public:
   Engine(const space::Space& space, const StrategyOptions& options)
       : valid_(space), archive_(valid_), model_(archive_, options.seed, options.numbers) {
+    if (options.xgboost != nullptr) model_.use(*options.xgboost);
     context_ = {&valid_, &archive_, &model_, options.seed, options.trials, {}};
     for (const space::Config& config : options.known)
       if (const auto point = valid_.point(config); point && !archive_.seen(*point))

@@ -63,6 +63,8 @@ struct ConfigNumbers {
   std::function<std::vector<double>(const space::Config&)> values = {};
 };
 
+class XgboostLibrary;
+
 struct StrategyOptions {
   std::string name = "auto";
   uint64_t seed = 1;
@@ -73,8 +75,9 @@ struct StrategyOptions {
   std::vector<Record> records = {};       ///< from elsewhere
   /// The author's estimate of a config's time, in any unit; smaller is better. Orders, never excludes.
   std::function<double(const space::Config&)> perf_model = {};
-  uint64_t top_k = 0;          ///< propose the best so many of perf_model before any other
-  ConfigNumbers numbers = {};  ///< what models may learn from
+  uint64_t top_k = 0;                       ///< propose the best so many of perf_model before any other
+  ConfigNumbers numbers = {};               ///< what models may learn from
+  const XgboostLibrary* xgboost = nullptr;  ///< its boosted trees model times instead of forests (xgboost.hpp)
 };
 
 /// The names that make_strategy knows: auto, exhaustive, random, hls, annealing, genetic, bayes, coordinate.

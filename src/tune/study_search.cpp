@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "search/xgboost.hpp"
 #include "tune/config_numbers.hpp"
 #include "tune/external_strategy.hpp"
 #include "tune/history.hpp"
@@ -64,6 +65,13 @@ Result<void> Study::prepare_search() {
     options.top_k = static_cast<uint64_t>(instance_.perf_model_top_k());
   }
   if (!instance_.feature_names().empty()) options.numbers = features_of(instance_);
+  if (request_.search.surrogate == "xgboost") {
+    if (const auto library = search::load_xgboost(request_.search.xgboost))
+      options.xgboost = *library;
+    else
+      services_.log().warning("surrogate", instance_.model().name(),
+                              library.error() + ". The search goes on with its own forests", request_.key.sha256);
+  }
   options.records = records_near(services_.store(), request_.key);
   // What won with another NVRTC is likely to win again.
   if (const auto compatible = services_.store().find_compatible(request_.key); compatible && *compatible)

@@ -31,12 +31,14 @@ struct Progress {
 
 /// How configs are chosen and when that ends, beside the budget. Zeros: no such bound.
 struct SearchRequest {
-  std::string strategy = "auto";  ///< search::strategy_names()
-  std::string command = {};       ///< a program that proposes configs, see external_strategy.hpp; "": none
-  uint64_t trials = 0;            ///< the default config is one of them
-  double improvement = 0;         ///< ends when the best improved by less than this share ...
-  uint64_t window = 0;            ///< ... within so many trials
-  bool measure_all = false;       ///< no config is skipped for what its artifact says (doubts.hpp)
+  std::string strategy = "auto";     ///< search::strategy_names()
+  std::string command = {};          ///< a program that proposes configs, see external_strategy.hpp; "": none
+  uint64_t trials = 0;               ///< the default config is one of them
+  double improvement = 0;            ///< ends when the best improved by less than this share ...
+  uint64_t window = 0;               ///< ... within so many trials
+  std::string surrogate = "forest";  ///< or xgboost; where it can't be loaded a warning says so and forests do it
+  std::string xgboost = {};          ///< path of libxgboost.so; "": the loader's
+  bool measure_all = false;          ///< no config is skipped for what its artifact says (doubts.hpp)
 };
 
 /// How a study beside a running application is held back.

@@ -6,6 +6,7 @@
 
 #include "search/columns.hpp"
 #include "search/model.hpp"
+#include "search/xgboost.hpp"
 #include "space/instance.hpp"
 #include "support/support.hpp"
 
@@ -280,6 +281,31 @@ TEST_CASE("a number that a time follows helps the search where params alone do n
   };
   CHECK(mean_best(true) < 10.4);
   CHECK(mean_best(false) > 10.5);
+}
+
+TEST_CASE("XGBoost models times where its library is there, and says what is missing where it is not") {
+  const auto nowhere = search::load_xgboost("/nowhere/libxgboost.so");
+  REQUIRE_FALSE(nowhere.ok());
+  CHECK(nowhere.error().find("/nowhere/libxgboost.so") != std::string::npos);
+  CHECK(nowhere.error().find("JITUNE_XGBOOST") != std::string::npos);
+  const char* path = std::getenv("JITUNE_XGBOOST");
+  const auto library = search::load_xgboost(path != nullptr ? path : "");
+  if (!library) {
+    test::skip("xgboost", library.error());
+    return;
+  }
+  const auto bound = instance({{"A", numbers(16)}, {"B", numbers(16)}, {"C", numbers(16)}}, {});
+  const auto run = [&](uint64_t seed) {
+    search::StrategyOptions options{.name = "hls", .seed = seed, .trials = 60};
+    options.xgboost = *library;
+    auto strategy = make(bound.space(), options);
+    return proposals(*strategy, 60, 1, [](const space::Config& config) { return ok_in(made_up_time(config)); });
+  };
+  const auto all = run(1);
+  CHECK(all == run(1));
+  double best = 1e9;
+  for (const auto& config : all) best = std::min(best, made_up_time(config));
+  CHECK(best < 11.5);
 }
 
 TEST_CASE("a space that is tried whole is tried in the order of the author's perf_model") {

@@ -8,6 +8,7 @@
 #include "apps/prewarm/table.hpp"
 #include "base/files.hpp"
 #include "base/json.hpp"
+#include "search/xgboost.hpp"
 #include "tune/study.hpp"
 
 namespace jitune::prewarm {
@@ -129,6 +130,11 @@ Exit run_replay(Session& session) {
   }
   search::ReplayOptions replay;
   replay.strategy.name = options.strategy;
+  if (options.surrogate == "xgboost") {
+    const auto library = search::load_xgboost(options.xgboost);
+    if (!library) throw Stop(Exit::usage, library.error());
+    replay.strategy.xgboost = *library;
+  }
   replay.strategy.trials = options.trials;
   replay.budget = options.trials;
   replay.batch = options.batch;
@@ -138,14 +144,16 @@ Exit run_replay(Session& session) {
   for (const search::RecordedSpace& recorded : recordings)
     all.push_back({&recorded, search::replay_seeds(recorded, replay, 1, options.seeds, threads)});
   if (!options.json) {
-    print("strategy " + options.strategy + ", seeds 1 to " + std::to_string(options.seeds) + ", batches of " +
-          std::to_string(options.batch) + "\n");
+    print("strategy " + options.strategy +
+          (options.surrogate == "forest" ? std::string() : " on " + options.surrogate) + ", seeds 1 to " +
+          std::to_string(options.seeds) + ", batches of " + std::to_string(options.batch) + "\n");
     print_table(all, options);
     return Exit::ok;
   }
   Json results = Json::array();
   for (const Replayed& replayed : all) results.push_back(to_json(replayed, options.trials));
   print(Json{{"strategy", options.strategy},
+             {"surrogate", options.surrogate},
              {"first_seed", 1},
              {"seeds", options.seeds},
              {"batch", options.batch},

@@ -165,8 +165,14 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task,
   request.default_reference = session.options().default_reference;
   request.seed = session.options().seed;
   const Options& options = session.options();
-  request.search = {options.strategy,          options.strategy_command, options.trials,
-                    options.improvement / 100, options.patience,         options.measure_all};
+  request.search = {.strategy = options.strategy,
+                    .command = options.strategy_command,
+                    .trials = options.trials,
+                    .improvement = options.improvement / 100,
+                    .window = options.patience,
+                    .surrogate = options.surrogate,
+                    .xgboost = options.xgboost,
+                    .measure_all = options.measure_all};
   if (task.data != nullptr)
     if (const auto fallback = task.instance.default_config())
       if (const auto args = task.instance.args(*fallback, {1, 0, 0, 1})) {

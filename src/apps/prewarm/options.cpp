@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 
@@ -182,6 +183,13 @@ struct Shared {
                     "auto, exhaustive, random, hls, annealing, genetic, bayes or coordinate (default: auto)")
         ->option_text("NAME")
         ->check(CLI::IsMember(search::strategy_names()));
+    if (const char* path = std::getenv("JITUNE_XGBOOST")) options.xgboost = path;
+    app->add_option(
+           "--surrogate", options.surrogate,
+           "What models times for strategies that learn: forest (built in, default) or xgboost (libxgboost.so; "
+           "JITUNE_XGBOOST names it)")
+        ->option_text("NAME")
+        ->check(CLI::IsMember({"forest", "xgboost"}));
   }
   void json() const { app->add_flag("--json", options.json, "The result as one JSON document on stdout"); }
 };

@@ -61,15 +61,17 @@ struct Options {
   std::chrono::milliseconds fixed_time{0};  ///< 0: few samples, early stop
 
   std::string strategy = "auto";
-  std::string strategy_command;  ///< a program that proposes configs
-  uint64_t trials = 0;           ///< 0: none; replay: evaluations of a run
-  uint64_t patience = 0;         ///< trials without `improvement` that end a search; 0: none
-  double improvement = 1;        ///< percent
-  uint64_t seeds = 20;           ///< replay: runs
-  uint64_t batch = 1;            ///< replay: configs asked for at a time
-  double noise = 0;              ///< replay: percent
-  std::string from_database;     ///< replay: the start of a key whose trials are replayed
-  std::string export_path;       ///< replay: where the recording is written
+  std::string surrogate = "forest";  ///< or xgboost
+  std::string xgboost;               ///< path of libxgboost.so; "": the loader's
+  std::string strategy_command;      ///< a program that proposes configs
+  uint64_t trials = 0;               ///< 0: none; replay: evaluations of a run
+  uint64_t patience = 0;             ///< trials without `improvement` that end a search; 0: none
+  double improvement = 1;            ///< percent
+  uint64_t seeds = 20;               ///< replay: runs
+  uint64_t batch = 1;                ///< replay: configs asked for at a time
+  double noise = 0;                  ///< replay: percent
+  std::string from_database;         ///< replay: the start of a key whose trials are replayed
+  std::string export_path;           ///< replay: where the recording is written
 
   std::vector<std::string> definitions;  ///< import, export: kernels to hold winners against
   std::vector<std::string> maps;         ///< import: THEIRS=OURS
