@@ -21,6 +21,7 @@ std::vector<std::string> with(std::vector<std::string> keys, const std::vector<s
 }
 
 std::vector<CompileOption> read_options(TomlReader& reader, const toml::node& node) {
+  const auto part = reader.part({"options"}, TomlReader::line(node));
   std::vector<CompileOption> options;
   for (const toml::node& entry : reader.array(node, "options")) {
     if (entry.is_string()) {
@@ -48,6 +49,7 @@ std::vector<HeaderText> read_headers(TomlReader& reader, const toml::node& node)
 }
 
 std::vector<ProblemValue> read_problem(TomlReader& reader, const toml::node& node) {
+  const auto part = reader.part({"a problem value", "the problem value"}, TomlReader::line(node));
   std::vector<ProblemValue> problem;
   for (const toml::node& entry : reader.array(node, "problem")) {
     if (entry.is_string()) {
@@ -71,6 +73,7 @@ std::vector<ProblemValue> read_problem(TomlReader& reader, const toml::node& nod
 }
 
 std::vector<Param> read_params(TomlReader& reader, const toml::node& node) {
+  const auto part = reader.part({"a param", "the param"}, TomlReader::line(node));
   std::vector<Param> params;
   for (const auto& [key, entry] : reader.table(node, "params")) {
     reader.note(key);
@@ -94,6 +97,7 @@ std::vector<std::vector<std::pair<std::string, Value>>> read_configs(TomlReader&
 }
 
 std::vector<Derived> read_derived(TomlReader& reader, const toml::node& node) {
+  const auto part = reader.part({"a derived value", "the derived value"}, TomlReader::line(node));
   std::vector<Derived> derived;
   for (const auto& [key, entry] : reader.table(node, "derived")) {
     reader.note(key);
@@ -102,7 +106,13 @@ std::vector<Derived> read_derived(TomlReader& reader, const toml::node& node) {
   return derived;
 }
 
+std::vector<std::string> read_require(TomlReader& reader, const toml::node& node) {
+  const auto part = reader.part({"require"}, TomlReader::line(node));
+  return reader.expressions(node, "require");
+}
+
 LaunchGeometry read_launch(TomlReader& reader, const toml::node& node) {
+  const auto part = reader.part({"launch"}, TomlReader::line(node));
   const toml::table& table = reader.table(node, "launch");
   reader.check_keys(table, "launch",
                     {"grid", "block", "shared_bytes", "cluster", "cooperative", "programmatic_dependent"});
@@ -123,6 +133,7 @@ std::vector<DefaultRule> read_defaults(TomlReader& reader, const toml::node& nod
   for (const toml::node& entry : reader.array(node, "defaults")) {
     const toml::table& table = reader.table(entry, "an entry of defaults");
     reader.check_keys(table, "a default rule", {"when", "config"});
+    const auto part = reader.part({"default rule " + std::to_string(rules.size() + 1)}, TomlReader::line(entry));
     DefaultRule rule;
     if (const auto* when = table.get("when")) rule.when = reader.expression(*when, "when");
     const auto* config = table.get("config");
@@ -138,6 +149,7 @@ std::vector<DefaultRule> read_defaults(TomlReader& reader, const toml::node& nod
 }
 
 PerfModel read_perf_model(TomlReader& reader, const toml::node& node) {
+  const auto part = reader.part({"perf_model"}, TomlReader::line(node));
   PerfModel out;
   if (!node.is_table()) {
     out.expression = reader.expression(node, "perf_model");
@@ -168,6 +180,8 @@ std::vector<Variant> read_variants(TomlReader& reader, const toml::node& node) {
   for (const toml::node& entry : reader.array(node, "variants")) {
     const toml::table& table = reader.table(entry, "an entry of variants");
     reader.check_keys(table, "a variant", with(kCommon, {"when"}));
+    const auto part =
+        reader.part({"variant '" + table["name"].value_or<std::string>("") + "'"}, TomlReader::line(entry));
     Variant variant;
     if (const auto* at = table.get("when")) variant.when = reader.expression(*at, "when");
     if (const auto* at = table.get("name")) variant.name = reader.text(*at, "name");
@@ -178,7 +192,7 @@ std::vector<Variant> read_variants(TomlReader& reader, const toml::node& node) {
     if (const auto* at = table.get("options")) variant.options = read_options(reader, *at);
     if (const auto* at = table.get("params")) variant.params = read_params(reader, *at);
     if (const auto* at = table.get("derived")) variant.derived = read_derived(reader, *at);
-    if (const auto* at = table.get("require")) variant.require = reader.expressions(*at, "require");
+    if (const auto* at = table.get("require")) variant.require = read_require(reader, *at);
     if (const auto* at = table.get("launch")) variant.launch = read_launch(reader, *at);
     if (const auto* at = table.get("args")) variant.args = read_args(reader, *at);
     if (const auto* at = table.get("defaults")) variant.defaults = read_defaults(reader, *at);
@@ -190,6 +204,7 @@ std::vector<Variant> read_variants(TomlReader& reader, const toml::node& node) {
 }
 
 Reference read_reference(TomlReader& reader, const toml::node& node) {
+  const auto part = reader.part({"reference"}, TomlReader::line(node));
   const toml::table& table = reader.table(node, "reference");
   reader.check_keys(table, "a reference",
                     {"entry", "source", "source_text", "options", "grid", "block", "shared_bytes", "args"});
@@ -236,7 +251,7 @@ KernelDefinition read_kernel(TomlReader& reader, const toml::table& table, Kerne
   if (const auto* at = table.get("params")) out.params = read_params(reader, *at);
   if (const auto* at = table.get("configs")) out.configs = read_configs(reader, *at);
   if (const auto* at = table.get("derived")) out.derived = read_derived(reader, *at);
-  if (const auto* at = table.get("require")) out.require = reader.expressions(*at, "require");
+  if (const auto* at = table.get("require")) out.require = read_require(reader, *at);
   if (const auto* at = table.get("launch")) out.launch = read_launch(reader, *at);
   if (const auto* at = table.get("args")) out.args = read_args(reader, *at);
   if (const auto* at = table.get("defaults")) out.defaults = read_defaults(reader, *at);
@@ -248,11 +263,11 @@ KernelDefinition read_kernel(TomlReader& reader, const toml::table& table, Kerne
 }
 
 /// Everything that can be checked is checked here, while the lines are known.
-void check(const TomlReader& reader, const KernelDefinition& definition, int table_line) {
+void check(const TomlReader& reader, const KernelDefinition& definition) {
   try {
     Model::make(definition);
   } catch (const Error& error) {
-    const std::string place = reader.path() + ":" + std::to_string(reader.line_of(error, table_line));
+    const std::string place = reader.path() + ":" + std::to_string(reader.line_of(error));
     throw Error(error.code(), place + ": " + error.message(), error.kernel(), error.text(), error.column());
   }
 }
@@ -271,7 +286,7 @@ std::vector<KernelDefinition> read_file(TomlReader& reader, const toml::table& r
   if (kernels == nullptr) {
     reader.check_keys(root, "a kernel", with({"format"}, with(kernel_keys, {"kernel"})));
     definitions.push_back(read_kernel(reader, root, shared));
-    check(reader, definitions.back(), 1);
+    check(reader, definitions.back());
     return definitions;
   }
   reader.check_keys(root, "the top level of a file with several kernels", with({"format", "kernel"}, kShared));
@@ -279,11 +294,12 @@ std::vector<KernelDefinition> read_file(TomlReader& reader, const toml::table& r
   for (const toml::node& entry : reader.array(*kernels, "kernel")) {
     const toml::table& table = reader.table(entry, "an entry of kernel");
     reader.check_keys(table, "a kernel", kernel_keys);
+    const auto part = reader.part({}, TomlReader::line(entry));
     definitions.push_back(read_kernel(reader, table, shared));
     for (size_t i = 0; i + 1 < definitions.size(); ++i)
       if (definitions[i].name == definitions.back().name)
         reader.fail(entry, "two kernels are called '" + definitions[i].name + "'");
-    check(reader, definitions.back(), TomlReader::line(entry));
+    check(reader, definitions.back());
   }
   if (definitions.empty()) reader.fail(*kernels, "there is no kernel in the file");
   return definitions;

@@ -132,7 +132,10 @@ Arg read_arg(TomlReader& reader, const toml::node& node) {
   reader.check_keys(table, std::string("an arg of kind `") + found->key + "`", keys_of(found->kind, found->key));
   Arg arg;
   arg.kind = found->kind;
-  arg.name = reader.text(*table.get(found->key), found->key);
+  const toml::node& name = *table.get(found->key);
+  const auto word = name.value_or<std::string>("");
+  const auto part = reader.part({word.empty() ? "an arg's name" : "arg '" + word + "'"}, TomlReader::line(name));
+  arg.name = reader.text(name, found->key);
   const bool is_read = arg.kind == ArgKind::in || arg.kind == ArgKind::inout || arg.kind == ArgKind::symbol;
   if (is_read) arg.fill = Fill::normal(0, 1);
   if (const auto* entry = table.get("type")) arg.type = reader.text(*entry, "type");

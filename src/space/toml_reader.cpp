@@ -1,6 +1,7 @@
 #include "space/toml_reader.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <sstream>
 
 #include "space/names.hpp"
@@ -32,6 +33,15 @@ constexpr Reason kReasons[] = {
     {"tune_params", "they are called `params`"},
 };
 
+/// Where `label` stands in a message as a whole word; npos when nowhere.
+size_t position(const std::string& message, const std::string& label) {
+  for (size_t at = message.find(label); at != std::string::npos; at = message.find(label, at + 1)) {
+    const char next = at + label.size() < message.size() ? message[at + label.size()] : ' ';
+    if (!std::isalnum(static_cast<unsigned char>(next)) && next != '_') return at;
+  }
+  return std::string::npos;
+}
+
 }  // namespace
 
 void TomlReader::fail(int line, const std::string& message) const {
@@ -59,7 +69,7 @@ void TomlReader::check_keys(const toml::table& table, const std::string& where,
 std::string TomlReader::text(const toml::node& node, const std::string& what) {
   if (!node.is_string()) fail(node, what + " must be a string, not " + kind(node));
   const std::string& text = node.as_string()->get();
-  lines_.emplace(text, line(node));
+  note(text, line(node));
   return text;
 }
 
@@ -101,7 +111,7 @@ std::string TomlReader::expression(const toml::node& node, const std::string& wh
     out = node.as_string()->get();
   else
     fail(node, what + " must be an expression in quotes or an integer, not " + kind(node));
-  lines_.emplace(out, line(node));
+  note(out, line(node));
   return out;
 }
 
@@ -128,15 +138,70 @@ Value TomlReader::value(const toml::node& node, const std::string& what) {
   fail(node, what + " must be an integer, true, false or a word, not " + kind(node));
 }
 
-int TomlReader::line_of(const Error& error, int otherwise) const {
-  if (const auto at = lines_.find(error.text()); at != lines_.end() && !error.text().empty()) return at->second;
+TomlReader::Part TomlReader::part(std::vector<std::string> labels, int line) {
+  const int before = current_;
+  scopes_.push_back({std::move(labels), line, current_});
+  current_ = static_cast<int>(scopes_.size()) - 1;
+  return {*this, before};
+}
+
+bool TomlReader::is_within(int scope, int outer) const {
+  while (scope > outer) scope = scopes_[static_cast<size_t>(scope)].parent;  // parents come first
+  return scope == outer;
+}
+
+/// The innermost part all of whose labels, from the current part on, stand in the message; of several the one that is
+/// named first. The current part when it names none.
+int TomlReader::scope_of(const std::string& message) const {
+  int best = current_;
+  std::pair<int, size_t> best_rank{0, 0};  // depth; bytes of the message from the label on
+  for (size_t i = 0; i < scopes_.size(); ++i) {
+    if (!is_within(static_cast<int>(i), current_)) continue;
+    int depth = 0;
+    size_t at = std::string::npos;
+    bool named = true;
+    for (int scope = static_cast<int>(i); scope != current_ && named;
+         scope = scopes_[static_cast<size_t>(scope)].parent) {
+      size_t first = std::string::npos;
+      for (const std::string& label : scopes_[static_cast<size_t>(scope)].labels)
+        first = std::min(first, position(message, label));
+      named = first != std::string::npos;
+      if (depth++ == 0) at = first;
+    }
+    if (!named || depth == 0) continue;
+    const std::pair rank{depth, message.size() - at};
+    if (rank > best_rank) {
+      best_rank = rank;
+      best = static_cast<int>(i);
+    }
+  }
+  return best;
+}
+
+/// The line of the first note of `text` within a part; 0 when there is none. Of a file with several kernels only what
+/// they share is looked at beside the current one.
+int TomlReader::find(const std::string& text, int scope) const {
+  const bool cut = text.size() > 3 && text.ends_with("...");
+  const std::string_view begin = std::string_view(text).substr(0, cut ? text.size() - 3 : text.size());
+  for (const Note& note : notes_) {
+    if (scope < current_ ? note.scope != scope : !is_within(note.scope, scope)) continue;
+    if (note.text == text || (cut && note.text.starts_with(begin))) return note.line;
+  }
+  return 0;
+}
+
+int TomlReader::line_of(const Error& error) const {
   const std::string& message = error.message();
+  const int scope = scope_of(message);
+  if (!error.text().empty())
+    for (int outer = scope; outer >= 0; outer = scopes_[static_cast<size_t>(outer)].parent)
+      if (const int found = find(error.text(), outer); found > 0) return found;
   for (size_t open = message.find('\''); open != std::string::npos; open = message.find('\'', open + 1)) {
     const size_t close = message.find('\'', open + 1);
     if (close == std::string::npos) break;
-    if (const auto at = lines_.find(message.substr(open + 1, close - open - 1)); at != lines_.end()) return at->second;
+    if (const int found = find(message.substr(open + 1, close - open - 1), scope); found > 0) return found;
   }
-  return otherwise;
+  return scopes_[static_cast<size_t>(scope)].line;
 }
 
 }  // namespace jitune::space

@@ -3,7 +3,6 @@
 #define TOML_EXCEPTIONS 1
 #include <toml++/toml.h>
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,16 +36,50 @@ class TomlReader {
   Value value(const toml::node& node, const std::string& what);
 
   /// Remembers where a name that is a key stands.
-  void note(const toml::key& key) { lines_.emplace(std::string(key.str()), static_cast<int>(key.source().begin.line)); }
+  void note(const toml::key& key) { note(std::string(key.str()), static_cast<int>(key.source().begin.line)); }
 
-  /// Where the text that `error` is about stands, or a name that its message quotes; `otherwise` when neither is found.
-  int line_of(const Error& error, int otherwise) const;
+  /// Ends a part of the file where it goes out of scope.
+  class Part {
+   public:
+    Part(TomlReader& reader, int before) : reader_(reader), before_(before) {}
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    ~Part() { reader_.current_ = before_; }
+
+   private:
+    TomlReader& reader_;
+    int before_;
+  };
+  /// What is read while the result lives is part of what complaints call one of `labels`: `arg 'y'`. A kernel of a file
+  /// with several has no label: complaints are looked for in it alone.
+  [[nodiscard]] Part part(std::vector<std::string> labels, int line);
+
+  /// Where the text that `error` is about stands, or a name that its message quotes, in the part of the file that the
+  /// message names; the line of that part when neither is found.
+  int line_of(const Error& error) const;
   const std::string& path() const { return path_; }
 
  private:
+  struct Scope {
+    std::vector<std::string> labels;
+    int line = 1;
+    int parent = -1;
+  };
+  struct Note {
+    std::string text;
+    int line = 0;
+    int scope = 0;
+  };
   static std::string kind(const toml::node& node);
+  void note(std::string text, int line) { notes_.push_back({std::move(text), line, current_}); }
+  bool is_within(int scope, int outer) const;
+  int scope_of(const std::string& message) const;
+  int find(const std::string& text, int scope) const;
+
   std::string path_;
-  std::map<std::string, int> lines_;
+  std::vector<Scope> scopes_{Scope{}};
+  std::vector<Note> notes_;
+  int current_ = 0;
 };
 
 /// The args of a kernel or variant. In toml_args.cpp.

@@ -381,3 +381,83 @@ TEST_CASE("a missing file is named, and errors of expressions keep their column"
     CHECK(error.column() == 5);
   }
 }
+
+TEST_CASE("the line of a mistake is that of the part it is in, where the same text stands elsewhere too") {
+  const std::string text = R"(format = 1
+source = "k.cu"
+[[kernel]]
+name = "a"
+entry = "k<int, {BLOCK}>"
+problem = ["n"]
+require = ["n % BLOCK == 0"]
+params = { BLOCK = [1, 2] }
+launch = { grid = ["n"], block = ["BLOCK"] }
+args = [{ in = "x", type = "int", count = "n" }]
+defaults = [{ config = { BLOCK = 1 } }]
+[[kernel]]
+name = "b"
+entry = "k<int, {BLOCK}>"
+problem = ["n"]
+require = ["n % BLOCK == 0"]
+[kernel.params]
+BLOCK = [1, 2]
+ITEMS = [1, 2]
+[kernel.launch]
+grid = ["n"]
+block = ["BLOCK"]
+[[kernel.args]]
+in = "x"
+type = "int"
+count = "n"
+[[kernel.args]]
+scalar = "n"
+type = "int"
+value = "n"
+[[kernel.defaults]]
+when = "n > 1"
+config = { BLOCK = 1, ITEMS = 1 }
+[[kernel.defaults]]
+config = { BLOCK = 2, ITEMS = 1 }
+)";
+  const std::string second = text.substr(text.find("name = \"b\""));
+  struct Row {
+    const char *what, *by;
+    int line;
+    const char* part;
+  };
+  const Row rows[] = {
+      {"BLOCK = [1, 2]", "BLOK = [1, 2]", 16, "did you mean 'BLOK'"},
+      {"scalar = \"n\"\ntype = \"int\"", "scalar = \"n\"", 28, "arg 'n': the type is missing"},
+      {"scalar = \"n\"", "scalar = \"\"", 28, "an arg's name"},
+      {"value = \"n\"", "value = \"\"", 28, "a scalar needs a value"},
+      {"count = \"n\"", "count = \"n +\"", 26, "the expression ends"},
+      {"ITEMS = [1, 2]", "n = [1, 2]", 19, "a param has the name 'n'"},
+      {"BLOCK = 1, ITEMS = 1", "BLOCK = 1", 31, "leaves out 'ITEMS'"},
+      {"BLOCK = 2, ITEMS = 1", "BLOCK = 2, ITEMS = 3", 35, "not in its list"},
+      {"BLOCK = 2, ITEMS = 1", "BLOCK = 2, X = 1", 35, "names 'X'"},
+      {"grid = [\"n\"]", "grid = [\"\"]", 20, "an expression is empty"},
+      {"require = [\"n % BLOCK == 0\"]", "require = [\"\"]", 16, "an expression is empty"},
+      {"problem = [\"n\"]", "problem = [\"\", \"n\"]", 15, "a problem value's name"},
+  };
+  for (const Row& row : rows) {
+    const std::string what = row.what, by = row.by;
+    CAPTURE(what);
+    CAPTURE(by);
+    Folder folder;
+    const std::string path = folder.write(text.substr(0, text.size() - second.size()) + replaced(second, what, by));
+    try {
+      load_all(path);
+      FAIL_CHECK("it was accepted");
+    } catch (const Error& error) {
+      const std::string message = error.message();
+      CHECK_MESSAGE(message.find(row.part) != std::string::npos, message);
+      CHECK_MESSAGE(message.find(path + ":" + std::to_string(row.line) + ":") == 0, message);
+    }
+  }
+  // A text that is too long to be shown whole is found all the same.
+  Folder folder;
+  std::string sum = "1";
+  while (sum.size() < 5000) sum += " + 1";
+  const std::string path = folder.write(replaced(text, "[\"n % BLOCK == 0\"]", "[\n  \"" + sum + "\"]"));
+  CHECK_THROWS_WITH_AS(load_all(path), doctest::Contains((path + ":8: require: longer than").c_str()), Error);
+}
