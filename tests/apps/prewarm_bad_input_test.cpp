@@ -57,6 +57,25 @@ TEST_CASE("command lines that can't be understood") {
   refused(h, "compile scale.toml --arch sm_90 --problem T=half,n=4096 --database off", 2, {"--database", "PATH"});
 }
 
+TEST_CASE("what is missing, misspelt or left empty is named") {
+  TempDir home;
+  write_scale_kernel(home.path());
+  const std::string& h = home.path();
+  refused(h, "import", 2, {"which file?", "jit-prewarm export"});
+  refused(h, "merge x.csv", 2, {"where to?", "--output"});
+  refused(h, "check scale.toml", 2, {"--baseline"});
+  refused(h, "compile --nope", 2, {"there is no option '--nope'"});
+  refused(h, "import none.csv --database x.db", 2, {"none.csv: there is no such file"});
+  refused(h, "check scale.toml --baseline none.csv", 2, {"none.csv: there is no such file"});
+  refused(h, "list --database ''", 2, {"--database", "the path is empty"});
+  refused(h, "list '--database=~/x.db'", 2, {"the shell did not replace ~", "$HOME/x.db"});
+  refused(h, "tune scale.toml --seed -1" + kProblem, 2, {"--seed", "-1"});
+  refused(h, "tune scale.toml --seed 99999999999999999999" + kProblem, 2, {"--seed"});
+  refused(h, "tune scale.toml --strategy hls --strategy-command ./mine" + kProblem, 2, {"--strategy"});
+  write_file(home / "notes.csv", "# replay-csv-1 without its header\n");
+  refused(h, "replay notes.csv", 2, {"notes.csv", "line 1 is not the header"});
+}
+
 TEST_CASE("an environment that can't be understood") {
   TempDir home;
   write_scale_kernel(home.path());

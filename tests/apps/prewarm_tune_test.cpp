@@ -284,3 +284,22 @@ TEST_CASE("a killed tune goes on with no trial repeated, and a value more costs 
   CHECK(query(home / "x.db", repeated) == "");
   CHECK(contains(prewarm(home.path(), kTune, gpu).out, "tuned already"));
 }
+
+TEST_CASE("a kernel that does not compile shows the compiler's first error with its place") {
+  if (!has_nvrtc()) return;
+  TempDir home;
+  write_kernel(home.path());
+  write_file(home / "scale.cu",
+             "template <int BLOCK, int ITEMS>\n__global__ void scale(float* y, const float* x, float a, int n) {\n"
+             "  y[0] = missing_name;\n}\n");
+  const ProgramResult text = prewarm(home.path(), kTune, fake_gpu(home.path(), kTimes));
+  INFO(text.out);
+  CHECK(text.exit_code == 6);
+  CHECK(contains(text.out, "8 failed (compile_error): "));
+  CHECK(contains(text.out, "scale.cu(3): error: identifier \"missing_name\" is undefined"));
+  CHECK(contains(text.out, "for example BLOCK="));
+  const ProgramResult json = prewarm(home.path(), kTune + " --json", fake_gpu(home.path(), kTimes));
+  const Json failure = Json::parse(json.out).at("results").at(0).at("failures").at(0);
+  CHECK(failure.at("status") == "compile_error");
+  CHECK(contains(failure.at("message"), "scale.cu(3): error"));
+}

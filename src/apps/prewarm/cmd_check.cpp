@@ -182,6 +182,7 @@ Json to_json(const Report& report) {
 Exit run_check(Session& session) {
   const Options& options = session.options();
   const Today today(options.definitions);
+  must_exist(options.baseline);
   auto winners = exchange::read_winners(options.baseline, &session.log());
   if (!winners) throw Stop(Exit::database, winners.error());
   std::erase_if(winners->items, [&](const exchange::Item& item) {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <vector>
 
 #include "apps/prewarm/commands.hpp"
+#include "apps/prewarm/failures.hpp"
 #include "apps/prewarm/text.hpp"
 #include "base/json.hpp"
 #include "tune/tune.hpp"
@@ -11,32 +11,12 @@
 namespace jitune::prewarm {
 namespace {
 
-/// Configs that failed in the same way.
-struct FailureGroup {
-  uint64_t count = 0;
-  std::string status;   ///< error, timeout, crash
-  std::string example;  ///< a config, canonical JSON
-};
-
 struct Done {
   const Task* task = nullptr;
   tune::CompileReport report;
-  std::map<std::string, FailureGroup> failures;  ///< by what the log says first
-  std::string trouble;                           ///< why it could not be done at all
+  Failures failures;
+  std::string trouble;  ///< why it could not be done at all
 };
-
-/// The line of a log that says what is wrong: the first with `error`, else the first that is not empty.
-std::string first_complaint(const store::ArtifactRow& artifact) {
-  std::string first;
-  for (size_t begin = 0; begin < artifact.log.size();) {
-    const size_t end = std::min(artifact.log.find('\n', begin), artifact.log.size());
-    const std::string line(trim(std::string_view(artifact.log).substr(begin, end - begin)));
-    if (line.find("error") != std::string::npos) return line;
-    if (first.empty()) first = line;
-    begin = end + 1;
-  }
-  return first.empty() ? "no message from the compiler (" + artifact.status + ")" : first;
-}
 
 /// ` (1 error, 2 timeouts)`, or "" when nothing failed.
 std::string causes(const tune::CompileReport& report) {
@@ -78,19 +58,10 @@ std::string summary(const Done& done) {
 std::string task_report(const Done& done) {
   std::string text = done.task->label() + "\n";
   if (!done.trouble.empty()) return text + "  failed: " + done.trouble + "\n";
-  for (const auto& [message, group] : done.failures)
-    text += "  " + std::to_string(group.count) + " failed (" + group.status + "): " + message + "\n      for example " +
-            values_text(group.example) + "\n";
-  return text + "  " + summary(done) + "\n";
+  return text + done.failures.text() + "  " + summary(done) + "\n";
 }
 
 Json to_json(const Done& done) {
-  Json failures = Json::array();
-  for (const auto& [message, group] : done.failures)
-    failures.push_back({{"count", group.count},
-                        {"status", group.status},
-                        {"message", message},
-                        {"example", Json::parse(group.example, nullptr, false)}});
   return {{"kernel", done.task->instance.model().name()},
           {"arch", done.task->instance.device().arch()},
           {"problem", Json::parse(space::canonical(done.task->instance.problem()))},
@@ -102,7 +73,7 @@ Json to_json(const Done& done) {
           {"errors", done.report.errors},
           {"timeouts", done.report.timeouts},
           {"crashes", done.report.crashes},
-          {"failures", failures},
+          {"failures", done.failures.json()},
           {"wall_ms", done.report.wall_ms},
           {"compile_ms", done.report.compile_ms},
           {"workers_started", done.report.workers_started},
@@ -119,13 +90,8 @@ Done compile_one(Session& session, tune::Services& services, const Task& task, c
   request.limit = session.options().limit;
   request.cancelled = interrupted;
   request.on_compiled = [&](const tune::Compiled& compiled, const tune::CompileReport& report) {
-    if (compiled.artifact.status != "ok") {
-      FailureGroup& group = done.failures[first_complaint(compiled.artifact)];
-      if (group.count++ == 0) {
-        group.status = compiled.artifact.status;
-        group.example = compiled.artifact.config;
-      }
-    }
+    if (compiled.artifact.status != "ok")
+      done.failures.add(compiled.artifact.status, compiled.artifact.log, compiled.artifact.config);
     session.progress().update({place + task.label(), report.configs, report.compiled + report.from_store, report.failed,
                                0, 0, ms_since(start), 0});
   };

@@ -23,6 +23,7 @@ void keep_wanted(std::vector<store::WinnerRecord>& records, const Options& optio
 std::vector<store::WinnerRecord> read_all(Session& session, std::map<std::string, std::vector<std::string>>& refused) {
   std::vector<store::WinnerRecord> records;
   for (const std::string& path : session.options().files) {
+    must_exist(path);
     auto winners = exchange::read_winners(path, &session.log());
     if (!winners) throw Stop(Exit::database, winners.error());
     for (exchange::Item& item : winners->items) records.push_back(std::move(item.record));
@@ -50,12 +51,13 @@ Exit run_export(Session& session) {
   if (rules) {
     const std::string toml = defaults_toml(records, Today(options.definitions));
     if (options.output.empty()) {
-      print(toml);
+      print(options.json ? document({{"winners", records.size()}, {"defaults", toml}}) : toml);
       return Exit::ok;
     }
     if (const auto written = write_file_atomically(options.output, toml); !written)
       throw Stop(Exit::usage, written.error());
-    print(count_text(records.size(), "default rule") + " in " + options.output + "\n");
+    print(options.json ? document({{"winners", records.size()}, {"output", options.output}})
+                       : count_text(records.size(), "default rule") + " in " + options.output + "\n");
     return Exit::ok;
   }
   if (options.output.empty())

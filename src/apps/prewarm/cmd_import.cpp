@@ -104,7 +104,10 @@ Exit run_import(Session& session) {
   const Options& options = session.options();
   const Today today(options.definitions);
   std::vector<Imported> all;  // everything is read before anything is written
-  for (const std::string& path : options.files) all.push_back(read_one(session, path, today));
+  for (const std::string& path : options.files) {
+    must_exist(path);
+    all.push_back(read_one(session, path, today));
+  }
   const std::unique_ptr<store::Store> store = session.open_store_to_write(true);
   bool any_refused = false;
   Json files = Json::array();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "apps/prewarm/commands.hpp"
+#include "apps/prewarm/failures.hpp"
 #include "apps/prewarm/table.hpp"
 #include "apps/prewarm/text.hpp"
 #include "base/json.hpp"
@@ -16,6 +17,7 @@ struct Tuned {
   const Task* task = nullptr;
   key::TuningKey key;
   tune::Outcome outcome;
+  Failures failures;  ///< of this run
 };
 
 bool is_good(const tune::Outcome& outcome) {
@@ -32,10 +34,10 @@ std::string outcome_text(const tune::Outcome& outcome) {
   if (word == "answered") text = "tuned already (--force tunes it again)";
   if (word == "budget") text = "the budget is used up; a longer --budget goes on from here";
   if (word == "cancelled") text = "interrupted; the same command goes on from here";
-  if (word == "held") text = "another process is tuning it";
   if (word == "out_of_memory") text = "the GPU's memory does not hold its buffers";
   if (word == "no_valid_config") text = "no config works";
   if (word == "error") text = "failed";
+  if (word == "held") return outcome.note;
   return outcome.note.empty() || word == "answered" ? text : text + ": " + outcome.note;
 }
 
@@ -48,12 +50,16 @@ std::string problem_report(const Tuned& tuned) {
     text += "  winner   " + values_text(winner.config) + "   " + time_text(winner.median_us) + "\n";
     const auto fallback = tuned.task->instance.default_config();
     if (fallback)
-      text += "  default  " + space::short_text(*fallback) + "   " + time_text(winner.default_us) + "   " +
-              ratio_text(winner.default_us, winner.median_us) + " the winner's time\n";
+      text += "  default  " + space::short_text(*fallback) + "   " +
+              (winner.default_us > 0 ? time_text(winner.default_us) + "   " +
+                                           ratio_text(winner.default_us, winner.median_us) + " the winner's time"
+                                     : "no time is known: it failed, or was not measured with the winner") +
+              "\n";
   }
   if (!outcome.reference.empty())
     text += "  checked against " + outcome.reference +
             (outcome.reference_us > 0 ? "   " + time_text(outcome.reference_us) : "") + "\n";
+  text += tuned.failures.text();
   if (outcome.trials > 0)
     text += "  " + count_text(static_cast<uint64_t>(outcome.trials), "trial") + ": " + std::to_string(outcome.ok) +
             " ok, " + std::to_string(outcome.early_stopped) + " stopped early, " +
@@ -84,6 +90,11 @@ std::string winners_table(const std::vector<Tuned>& all) {
   return table.text();
 }
 
+/// JSON of a time, null where it is not known.
+Json known_us(double us) {
+  return us > 0 ? Json(us) : Json();
+}
+
 Json to_json(const Tuned& tuned) {
   const tune::Outcome& outcome = tuned.outcome;
   Json json{{"kernel", tuned.task->instance.model().name()},
@@ -98,9 +109,10 @@ Json to_json(const Tuned& tuned) {
               {"failed", outcome.failed},
               {"early_stopped", outcome.early_stopped},
               {"skipped", outcome.skipped}}},
+            {"failures", tuned.failures.json()},
             {"compilations", outcome.compilations},
             {"reference", outcome.reference},
-            {"reference_us", outcome.reference_us > 0 ? Json(outcome.reference_us) : Json()},
+            {"reference_us", known_us(outcome.reference_us)},
             {"wall_ms", outcome.wall_ms},
             {"compile_ms", outcome.compile_ms},
             {"measure_ms", outcome.measure_ms},
@@ -118,8 +130,8 @@ Json to_json(const Tuned& tuned) {
     json["default_config"] = Json::parse(space::canonical(*fallback));
   if (outcome.winner)
     json["winner"] = {{"config", Json::parse(outcome.winner->config, nullptr, false)},
-                      {"median_us", outcome.winner->median_us},
-                      {"default_us", outcome.winner->default_us}};
+                      {"median_us", known_us(outcome.winner->median_us)},
+                      {"default_us", known_us(outcome.winner->default_us)}};
   return json;
 }
 
@@ -147,7 +159,7 @@ void check_bounded(const std::vector<Task>& tasks, const Options& options) {
 
 Tuned tune_one(Session& session, tune::Services& services, const Task& task,
                const std::vector<space::DeviceInfo>& devices, const std::string& place) {
-  Tuned tuned{&task, {}, {}};
+  Tuned tuned{&task, {}, {}, {}};
   Result<key::TuningKey> key = services.tuning_key(task.instance);
   if (!key) {
     tuned.outcome.outcome = "error";
@@ -180,6 +192,10 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task,
         request.scalars = task.data->scalars(*args);
       }
   request.cancelled = interrupted;
+  request.on_trial = [&](const store::TrialRow& trial) {
+    if (trial.status != "ok" && trial.status != "early_stopped" && trial.status != "skipped")
+      tuned.failures.add(trial.status, trial.error, trial.config);
+  };
   request.on_progress = [&](const tune::Progress& now) {
     session.progress().update({place + task.label(), now.total, static_cast<uint64_t>(now.done),
                                static_cast<uint64_t>(now.failed), now.best_us, now.default_us, now.elapsed_ms,

@@ -31,6 +31,8 @@ constexpr const char* kEnvironment =
 
 constexpr const char* kWhichKernel = "which kernel? Give at least one definition file, rmsnorm.toml for instance";
 
+constexpr uint64_t kMaxSeed = INT64_MAX;  // what the database holds
+
 constexpr const char* kTuneExamples =
     "Examples:\n"
     "  jit-prewarm tune rmsnorm.toml --problem T=half,rows=4096,hidden=8192\n"
@@ -91,7 +93,9 @@ class Formatter : public CLI::Formatter {
  public:
   Formatter() { column_width(26); }
   std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
-    std::string text = app->get_description() + (app->get_parent() == nullptr ? "" : ".") + "\n\nUsage: jit-prewarm ";
+    const std::string about = app->get_description();
+    std::string text =
+        about + (app->get_parent() == nullptr || about.ends_with("?") ? "" : ".") + "\n\nUsage: jit-prewarm ";
     if (app->get_parent() == nullptr) return text + "COMMAND [options]\n" + commands(app) + "\n" + app->get_footer();
     text += app->get_name();
     for (const CLI::Option* option : app->get_options())
@@ -116,6 +120,13 @@ class Formatter : public CLI::Formatter {
   }
 };
 
+/// What is wrong with a path that a shell left as it was: `--database "$UNSET"`, `--database=~/x.db`.
+std::string named_path(const std::string& path) {
+  if (path.empty()) return "the path is empty; leave the option out for the default, or name a file";
+  if (path.starts_with("~/")) return "the shell did not replace ~ in '" + path + "'; write $HOME" + path.substr(1);
+  return "";
+}
+
 /// Options that several commands share, each spelled and explained once.
 struct Shared {
   CLI::App* app;
@@ -133,7 +144,8 @@ struct Shared {
   void database() const {
     app->add_option("--database", options.database,
                     "The database (default: JITUNE_DATABASE, else ~/.cache/jitune/jitune.db)")
-        ->option_text("PATH");
+        ->option_text("PATH")
+        ->check(named_path);
   }
   void device() const {
     app->add_option("--device", options.device, "The GPU, by index or UUID (default: the first)")
@@ -221,7 +233,9 @@ void add_tune(CLI::App& app, Options& options) {
   shared.app
       ->add_option("--strategy-command", options.strategy_command,
                    "A program of your own that proposes configs: JSON lines on stdin and stdout")
-      ->option_text("COMMAND");
+      ->option_text("COMMAND")
+      ->check([](const std::string& command) { return command.empty() ? "the command is empty" : ""; })
+      ->excludes(shared.app->get_option("--strategy"));
   shared.app->add_option("--trials", options.trials, "At most this many trials a problem (default: no bound)")
       ->option_text("N")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
@@ -237,7 +251,8 @@ void add_tune(CLI::App& app, Options& options) {
   shared.app->add_flag("--measure-all", options.measure_all,
                        "Run also configs that spill registers or fill little of an SM, where others like them lost");
   shared.app->add_option("--seed", options.seed, "Of the order of trials and the random inputs (default: 1)")
-      ->option_text("N");
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{0}, kMaxSeed));
   shared.app
       ->add_option_function<std::string>(
           "--l2", [&options](const std::string& word) { options.hot_l2 = word == "hot"; },
@@ -289,7 +304,9 @@ void add_others(CLI::App& app, Options& options) {
   space.app->add_option("--samples", options.samples, "How many configs to show (default: 5)")
       ->option_text("N")
       ->check(CLI::Range(uint64_t{0}, uint64_t{100000}));
-  space.app->add_option("--seed", options.seed, "Of the samples (default: 1)")->option_text("N");
+  space.app->add_option("--seed", options.seed, "Of the samples (default: 1)")
+      ->option_text("N")
+      ->check(CLI::Range(uint64_t{0}, kMaxSeed));
   space.json();
 
   const Shared list = add_command(app, options, Options::Command::list, "list",
@@ -360,6 +377,21 @@ std::string explain_extra(const CLI::App& place, const std::vector<std::string>&
   return "there is no option '" + name + "'" + space::did_you_mean(name, known);
 }
 
+/// What a command lacks; but a mistyped option is told first, since it may be what is missing.
+std::string explain_missing(const CLI::App& place, const std::string& text) {
+  for (const std::string& extra : place.remaining())
+    if (extra.size() > 1 && extra[0] == '-') return explain_extra(place, {extra});
+  if (place.get_option_no_throw("key") != nullptr)
+    return "which key? Give the beginning of one that `jit-prewarm list` prints";
+  if (text.find("--baseline") != std::string::npos)
+    return "what is to be checked? Give stored winners with --baseline, a database, JSON or a table";
+  if (text.find("--output") != std::string::npos) return "where to? --output all.db for instance";
+  if (place.get_name() == "import" || place.get_name() == "merge")
+    return "which file? Give at least one that `jit-prewarm export` wrote" +
+           std::string(place.get_name() == "import" ? ", or results of another tuner" : "");
+  return kWhichKernel;
+}
+
 /// One sentence for a command line that can't be understood, with the remedy.
 std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
@@ -371,16 +403,13 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   }
   const CLI::App& place = chosen.empty() ? app : *chosen[0];
   const std::string help = chosen.empty() ? "jit-prewarm --help" : "jit-prewarm " + place.get_name() + " --help";
-  std::string text = error.what();
+  std::string text = chosen.empty() ? "which command? " + join_words(command_names(app)) : error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     std::vector<std::string> extra = place.remaining();
     if (extra.empty()) extra = app.remaining();
     text = explain_extra(place, extra);
   } else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !chosen.empty()) {
-    text = place.get_option_no_throw("key") != nullptr
-               ? "which key? Give the beginning of one that `jit-prewarm list` prints"
-           : place.get_option_no_throw("--definition") != nullptr || place.get_name() == "merge" ? text
-                                                                                                 : kWhichKernel;
+    text = explain_missing(place, text);
   }
   return text + "\n(" + help + " lists the options)";
 }

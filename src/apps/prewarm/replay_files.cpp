@@ -72,8 +72,8 @@ Result<Recording> read_replay_csv(const std::string& text) {
   std::stringstream lines(text);
   std::string line;
   std::getline(lines, line);
-  const Json header = Json::parse(line.substr(line.find('{')), nullptr, false);
-  if (header.is_discarded() || header.value("format", "") != "replay-csv-1")
+  const Json header = Json::parse(line.substr(std::min(line.find('{'), line.size())), nullptr, false);
+  if (!header.is_object() || header.value("format", "") != "replay-csv-1")
     return Failure{"line 1 is not the header of replay-csv-1"};
   for (const auto& [name, values] : header["params"].items())
     for (const Json& value : values) recording.values[name].push_back(to_value(value));

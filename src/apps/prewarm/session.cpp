@@ -261,6 +261,10 @@ std::string for_command_line(std::string text) {
   return text;
 }
 
+void must_exist(const std::string& path) {
+  if (!exists(path)) throw Stop(Exit::usage, path + ": there is no such file or folder");
+}
+
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
@@ -268,6 +272,9 @@ void catch_interrupts() {
   ::sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hangup {};
+  if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)  // nohup's stays ignored
+    ::sigaction(SIGHUP, &action, nullptr);
 }
 
 bool interrupted() {

@@ -71,7 +71,10 @@ class Session {
   std::unique_ptr<Log> log_;
 };
 
-/// Makes ^C ask for an end instead of killing; a second one kills.
+/// Throws Stop where nothing is at `path`.
+void must_exist(const std::string& path);
+
+/// Makes ^C, SIGTERM and the end of the terminal ask for an end instead of killing; a second one kills.
 void catch_interrupts();
 bool interrupted();
 
