@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +16,8 @@ namespace {
 constexpr uint64_t kTinySpace = 100;      // valid configs that are all tried, whatever the strategy's own order
 constexpr uint64_t kWholeSpace = 20'000;  // valid configs that are all tried where there is no budget
 constexpr uint64_t kFavourites = 4;       // of the author's perf_model that come first unless it says how many
+constexpr size_t kProbeAfter = 2;         // configs from records that are tried before one of the method's own
+constexpr size_t kProbes = 2;             // of these that are faster than all from records: the records mislead
 
 /// A method with what all of them share: the archive, the model, what is to be proposed first.
 class Engine final : public Strategy {
@@ -70,7 +73,41 @@ class Engine final : public Strategy {
       first_.pop_front();
       if (!archive_.seen(point)) return point;
     }
+    while (!portfolio_.empty()) {
+      if (should_probe())
+        if (auto probe = method_->propose()) {
+          probes_.push_back(*probe);
+          return probe;
+        }
+      if (portfolio_.empty()) break;
+      space::Point point = std::move(portfolio_.front());
+      portfolio_.pop_front();
+      if (archive_.seen(point)) continue;
+      tried_.push_back(point);
+      return point;
+    }
     return method_->propose();
+  }
+
+  double log_time_of(const space::Point& point) const {
+    const auto index = archive_.find(point);
+    return index && archive_[*index].state == Sample::State::timed ? archive_[*index].log_time
+                                                                   : std::numeric_limits<double>::infinity();
+  }
+
+  /// Whether the method's own config is next, though records have more to offer: after the first few of theirs, and
+  /// again where that one was faster than all of these. Where the second is too the records mislead, and the rest of
+  /// what they offer is dropped.
+  bool should_probe() {
+    if (tried_.size() < kProbeAfter || name_ == "exhaustive") return false;
+    double best = std::numeric_limits<double>::infinity();
+    for (const space::Point& point : tried_) best = std::min(best, log_time_of(point));
+    const bool all_faster = std::all_of(probes_.begin(), probes_.end(),
+                                        [&](const space::Point& probe) { return log_time_of(probe) < best; });
+    if (!all_faster) return false;
+    if (probes_.size() < kProbes) return true;
+    portfolio_.clear();
+    return false;
   }
 
   /// Points for an order by `hint`: all of a small space, of a larger one a random part; fastest first.
@@ -130,7 +167,7 @@ class Engine final : public Strategy {
     const Transfer transfer(valid_, options.records);
     if (transfer.empty()) return;
     const size_t limit = std::max<size_t>(8, static_cast<size_t>(options.trials / 20));
-    for (space::Point& point : transfer.portfolio(limit)) first_.push_back(std::move(point));
+    for (space::Point& point : transfer.portfolio(limit)) portfolio_.push_back(std::move(point));
     for (auto& [hint, weight] : transfer.hints()) model_.add_hint(std::move(hint), weight);
   }
 
@@ -161,7 +198,8 @@ class Engine final : public Strategy {
   Context context_;
   std::string name_;
   std::unique_ptr<Method> method_;
-  std::deque<space::Point> first_;
+  std::deque<space::Point> first_, portfolio_;
+  std::vector<space::Point> tried_, probes_;  // of the portfolio; the method's own among them
   uint64_t closed_ = 0;
 };
 
