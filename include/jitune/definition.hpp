@@ -186,6 +186,20 @@ struct HostReference {
   std::function<void(const ReferenceData&)> function = {};
 };
 
+/// A problem that stands for its bucket: studies of the bucket measure there instead of at the problem that happens to
+/// be launched first. Of all entries those count that lie in the key's bucket (and variant); where none does, the
+/// launch's own problem is measured. A config must be right at each of them, and what ranks is the mean of its times
+/// there, by weight: as often as each occurs, the winner takes least in all.
+///
+/// Buffers have each problem's own sizes and hold the definition's fills, scalars its values: a launch's own data are
+/// of another problem. The key holds the problems and weights that count.
+struct TuneAt {
+  /// An expression or a word for each value that is set; the others are as launched. In expressions a problem value's
+  /// name stands for what the key holds of it: the bucket's value.
+  std::vector<std::pair<std::string, std::string>> problem = {};
+  double weight = 1;  ///< more than 0
+};
+
 enum class Macros : uint8_t { after_includes, before_includes };
 
 /// A kernel: source, space, launch geometry, args and the author's own choice of config.
@@ -213,6 +227,7 @@ struct KernelDefinition {
   std::optional<HostReference> host_reference = {};  ///< instead of `reference`
   std::optional<PerfModel> perf_model = {};
   std::vector<Feature> features = {};
+  std::vector<TuneAt> tune_at = {};
 };
 
 inline Arg in(std::string name, std::string type, std::string count, Fill fill = Fill::normal(0, 1)) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "measure/arguments.hpp"
@@ -39,7 +40,8 @@ struct Loaded {
   const Candidate* candidate = nullptr;
   gpu::Module module;
   Arguments arguments;
-  GraphBatch batch;  // goes before the module
+  GraphBatch batch;                           // goes before the module
+  std::vector<std::unique_ptr<Loaded>> also;  // at the study's other problems
 
   gpu::Trouble launch(CUstream stream) { return module.launch(candidate->geometry, stream, arguments.params()); }
 };

@@ -160,11 +160,14 @@ Result<std::vector<space::ArgSpec>> args_from_json(const Json& json) {
 }
 
 Json candidate_to_json(const Candidate& candidate) {
-  return {{"cubin", wire::to_binary(candidate.cubin)},
-          {"lowered_name", candidate.lowered_name},
-          {"geometry", geometry_to_json(candidate.geometry)},
-          {"args", args_to_json(candidate.args)},
-          {"order", candidate.order}};
+  Json json{{"cubin", wire::to_binary(candidate.cubin)},
+            {"lowered_name", candidate.lowered_name},
+            {"geometry", geometry_to_json(candidate.geometry)},
+            {"args", args_to_json(candidate.args)},
+            {"order", candidate.order}};
+  for (const Candidate& other : candidate.also)
+    json["also"].push_back({{"geometry", geometry_to_json(other.geometry)}, {"args", args_to_json(other.args)}});
+  return json;
 }
 
 Result<Candidate> candidate_from_json(const Json& json) {
@@ -183,6 +186,19 @@ Result<Candidate> candidate_from_json(const Json& json) {
     if (index < 0 || index >= static_cast<int>(candidate.args.size()) ||
         candidate.args[static_cast<size_t>(index)].kind == ArgKind::tensor_map)
       return Failure{"a candidate of the message has no arg " + std::to_string(index) + " that can be passed"};
+  if (const Json* also = find_array(json, "also"); also != nullptr)
+    for (const Json& item : *also) {
+      Candidate other{candidate.cubin, candidate.lowered_name, {}, {}, candidate.order};
+      Result<space::Geometry> own_geometry = geometry_from_json(item);
+      if (!own_geometry) return own_geometry.failure();
+      Result<std::vector<space::ArgSpec>> own_args = args_from_json(item);
+      if (!own_args) return own_args.failure();
+      other.geometry = *own_geometry;
+      other.args = std::move(*own_args);
+      if (other.args.size() != candidate.args.size())
+        return Failure{"a candidate of the message has not the same args at all problems"};
+      candidate.also.push_back(std::move(other));
+    }
   return candidate;
 }
 

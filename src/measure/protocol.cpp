@@ -80,6 +80,11 @@ space::KernelFacts facts_of(const Json& json) {
   return facts;
 }
 
+/// Of a graph sample; 0: not decided.
+int launches_of(const Json& json) {
+  return to_int(std::clamp<int64_t>(wire::get_int(json, "launches"), 0, 1024));
+}
+
 std::string percent(double share) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%g", share * 100);
@@ -145,7 +150,16 @@ std::optional<TrialStatus> parse_trial_status(std::string_view word) noexcept {
 Json to_json(const Setup& setup) {
   Json data = Json::array();
   for (const DataSource& source : setup.data) data.push_back(source_to_json(source));
+  Json also = Json::array();
+  for (const Setup::Problem& problem : setup.also)
+    also.push_back({{"text", problem.text},
+                    {"weight", problem.weight},
+                    {"args", args_to_json(problem.args)},
+                    {"launches", problem.launches}});
   return {{"op", "setup"},
+          {"also", std::move(also)},
+          {"text", setup.text},
+          {"weight", setup.weight},
           {"device_uuid", setup.device_uuid},
           {"args", args_to_json(setup.args)},
           {"data", std::move(data)},
@@ -166,6 +180,7 @@ Json to_json(const TrialRequest& request) {
   if (request.launches > 0) {
     json["method"] = static_cast<int>(request.method);
     json["launches"] = request.launches;
+    json["also_launches"] = request.also_launches;
   }
   if (std::isfinite(request.bound_us)) json["bound_us"] = request.bound_us;  // absent: infinite
   return json;
@@ -195,7 +210,8 @@ Json to_json(const HostDataRequest& request) {
           {"shm_name", request.shm_name},
           {"offsets", request.offsets},
           {"poison", static_cast<int64_t>(request.poison)},
-          {"second_poison", static_cast<int64_t>(request.second_poison)}};
+          {"second_poison", static_cast<int64_t>(request.second_poison)},
+          {"problem", request.problem}};
 }
 
 Json to_json(const HostDataReply& reply) {
@@ -211,6 +227,7 @@ Result<HostDataRequest> host_data_request_from_json(const Json& json) {
   request.offsets = numbers<int64_t>(json, "offsets");
   request.poison = static_cast<uint32_t>(wire::get_int(json, "poison"));
   request.second_poison = static_cast<uint32_t>(wire::get_int(json, "second_poison"));
+  request.problem = to_int(wire::get_int(json, "problem"));
   return request;
 }
 
@@ -242,6 +259,7 @@ Json to_json(const TrialReply& reply) {
           {"clock_mhz", reply.clock_mhz},
           {"method", number(reply.method)},
           {"launches", reply.launches},
+          {"also_launches", reply.also_launches},
           {"stop", reply.stop},
           {"load_ms", reply.load_ms},
           {"check_ms", reply.check_ms},
@@ -284,7 +302,23 @@ Result<Setup> setup_from_json(const Json& json) {
   setup.utility_cubin = wire::get_bytes(json, "utility_cubin");
   setup.toolkit_dir = wire::get_string(json, "toolkit_dir");
   setup.memory_limit_bytes = wire::get_int(json, "memory_limit_bytes");
-  setup.launches = to_int(std::clamp<int64_t>(wire::get_int(json, "launches"), 0, 1024));
+  setup.launches = launches_of(json);
+  setup.text = wire::get_string(json, "text");
+  setup.weight = wire::get_double(json, "weight", 1);
+  if (const Json* also = find_array(json, "also"); also != nullptr)
+    for (const Json& item : *also) {
+      Setup::Problem problem;
+      Result<std::vector<space::ArgSpec>> own = args_from_json(item);
+      if (!own) return own.failure();
+      problem.args = std::move(*own);
+      problem.text = wire::get_string(item, "text");
+      problem.weight = wire::get_double(item, "weight", 1);
+      problem.launches = launches_of(item);
+      setup.also.push_back(std::move(problem));
+    }
+  for (const Setup::Problem& problem : setup.also)
+    if (!(problem.weight > 0) || !(setup.weight > 0) || problem.args.size() != setup.args.size())
+      return Failure{"a problem of the message is malformed: `" + problem.text + "`"};
   return setup;
 }
 
@@ -301,6 +335,7 @@ Result<TrialRequest> trial_request_from_json(const Json& json) {
   request.bound_us = wire::get_double(json, "bound_us", request.bound_us);
   request.margins = numbers<double>(json, "margins");
   request.launches = to_int(wire::get_int(json, "launches"));
+  request.also_launches = numbers<int>(json, "also_launches");
   if (request.launches < 0 || !read_enum(json, "method", Policy::Method::cupti, request.method))
     return Failure{"the trial's way of measuring is malformed"};
   return request;
@@ -365,6 +400,7 @@ Result<TrialReply> trial_reply_from_json(const Json& json) {
   reply.clock_mhz = to_int(wire::get_int(json, "clock_mhz"));
   (void)read_enum(json, "method", Policy::Method::cupti, reply.method);
   reply.launches = to_int(wire::get_int(json, "launches", 1));
+  reply.also_launches = numbers<int>(json, "also_launches");
   reply.stop = wire::get_string(json, "stop");
   reply.load_ms = wire::get_double(json, "load_ms");
   reply.check_ms = wire::get_double(json, "check_ms");

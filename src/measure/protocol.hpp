@@ -56,6 +56,18 @@ struct Setup {
   std::string toolkit_dir;         ///< of NVRTC's library, beside which libcupti may lie
   int64_t memory_limit_bytes = 0;  ///< 0: nine tenths of what is free
   int launches = 0;                ///< of a graph sample; 0: by the reference's time. Set when a worker is replaced
+
+  /// The other problems of a study that is made at several: buffers of their own, filled. Candidates hold a view for
+  /// each, and times are means by weight.
+  struct Problem {
+    std::string text;  ///< `rows=4096`, for errors
+    double weight = 1;
+    std::vector<space::ArgSpec> args;
+    int launches = 0;  ///< as above
+  };
+  std::string text;   ///< of the first problem, likewise
+  double weight = 1;  ///< likewise
+  std::vector<Problem> also;
 };
 
 struct SetupReply {
@@ -76,6 +88,8 @@ struct Candidate {
   /// Of a reference kernel: which args are its parameters, in its order. Empty: those with `pass`, as they stand. A
   /// reference kernel never decides how the study's samples are taken, and need not have its symbols.
   std::vector<int> order = {};
+  /// At the setup's other problems, in their order: geometry and args. The rest is as here, and does not travel.
+  std::vector<Candidate> also = {};
 };
 
 struct TrialRequest {
@@ -88,6 +102,7 @@ struct TrialRequest {
   /// taken samples: a study's times are all of one method.
   Policy::Method method = Policy::Method::automatic;
   int launches = 0;
+  std::vector<int> also_launches = {};  ///< at the other problems
 };
 
 /// A policy in the words of Options::measure: `cold` or `hot`, `auto`, `stream` or `graph`, `unchecked`, in any order.
@@ -118,6 +133,7 @@ struct TrialReply {
   int clock_mhz = 0;                               ///< SM clock right after the samples; 0 when unknown
   Policy::Method method = Policy::Method::stream;  ///< how the samples were taken; never automatic
   int launches = 1;                                ///< launches that a sample is the mean of
+  std::vector<int> also_launches;                  ///< at the other problems
   std::string stop;                                ///< why sampling ended: agreed, count, time, lost
   std::string error;  ///< a sentence; names the output and the first differing element for wrong_result
   int group = 0;  ///< of a wrong result where asked for: 1, 2, ...: all of one number agree; 0: too many to tell apart
@@ -165,6 +181,7 @@ struct HostDataRequest {
   std::string shm_name;
   std::vector<int64_t> offsets;            ///< by arg; -1: not in there
   uint32_t poison = 0, second_poison = 0;  ///< outputs_again
+  int problem = 0;                         ///< of the setup's; 0 is the first
 };
 
 struct HostDataReply {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "measure/protocol.hpp"
 
@@ -33,7 +34,10 @@ class Session {
   bool lost() const { return lost_; }
 
  private:
-  std::unique_ptr<Workbench> study_;
+  TrialReply trial_at(size_t problem, const TrialRequest& request);
+  std::vector<std::unique_ptr<Workbench>> study_;  // by problem
+  std::vector<double> weights_;
+  std::vector<std::string> texts_;
   const bool in_process_;
   bool lost_ = false;
 };

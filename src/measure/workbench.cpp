@@ -66,12 +66,15 @@ Workbench::Workbench(const gpu::Driver& driver, Setup&& setup, CUstream_st* stre
   stream_.handle = stream;
 }
 
-gpu::Trouble Workbench::prepare(int64_t l2_bytes) {
+gpu::Trouble Workbench::prepare(int64_t l2_bytes, const Workbench* first) {
   if (auto bad = utility_.load(driver_, setup_.utility_cubin, stream_.handle)) return bad;
   if (auto bad = buffers_.build(setup_)) return bad;
   if (auto bad = timer_.prepare(driver_, utility_, buffers_, stream_.handle, l2_bytes, setup_.policy.cold_l2))
     return bad;
-  if (auto bad = use_kernel_times()) return bad;
+  if (first != nullptr)
+    timer_.use_kernel_times(first->kernel_times_.get());
+  else if (auto bad = use_kernel_times())
+    return bad;
   return checker_.prepare();
 }
 
@@ -91,6 +94,41 @@ gpu::Trouble Workbench::load(const Candidate& candidate, Loaded& loaded) {
   if (auto bad = buffers_.fit_scratch(candidate.args)) return bad;
   if (auto bad = loaded.arguments.bind(driver_, candidate, buffers_)) return bad;
   return Arguments::fill_symbols(driver_, loaded.module, buffers_, stream_.handle, !candidate.order.empty());
+}
+
+gpu::Trouble Workbench::fit_scratch_everywhere(const Candidate& candidate) {
+  if (candidate.also.size() != also_.size())
+    return {CUDA_ERROR_INVALID_VALUE, "the candidate is for another number of problems"};
+  if (auto bad = buffers_.fit_scratch(candidate.args)) return bad;
+  for (size_t i = 0; i < also_.size(); ++i)
+    if (auto bad = also_[i].bench->buffers_.fit_scratch(candidate.also[i].args)) return bad;
+  return {};
+}
+
+gpu::Trouble Workbench::load_everywhere(const Candidate& candidate, Loaded& loaded) {
+  if (auto bad = load(candidate, loaded)) return bad;
+  for (size_t i = 0; i < also_.size(); ++i) {
+    loaded.also.push_back(std::make_unique<Loaded>());
+    if (auto bad = also_[i].bench->load(candidate.also[i], *loaded.also.back())) return bad;
+  }
+  return {};
+}
+
+/// A sample at each problem, right after each other; their mean by weight, or one that does not count where one of them
+/// does not.
+gpu::Trouble Workbench::sample_everywhere(Loaded& loaded, double& us) {
+  if (auto bad = timer_.sample(loaded, us)) return bad;
+  double sum = weight_ * us, weights = weight_;
+  bool counts = us > 0;
+  for (size_t i = 0; i < also_.size(); ++i) {
+    double other_us = 0;
+    if (auto bad = also_[i].bench->timer_.sample(*loaded.also[i], other_us)) return bad;
+    sum += also_[i].weight * other_us;
+    weights += also_[i].weight;
+    counts = counts && other_us > 0;
+  }
+  us = counts ? sum / weights : 0;
+  return {};
 }
 
 /// After a rest the SMs are kept busy until their clock is what it was under load.
@@ -238,7 +276,7 @@ gpu::Trouble Workbench::sample_first(std::vector<Loaded>& loaded, size_t& failed
   best_us = std::numeric_limits<double>::infinity();
   for (failed = 0; failed < loaded.size(); ++failed) {
     double us = 0;
-    if (auto bad = timer_.sample(loaded[failed], us)) return bad;
+    if (auto bad = sample_everywhere(loaded[failed], us)) return bad;
     if (us > 0) best_us = std::min(best_us, us);
   }
   return {};
@@ -249,12 +287,13 @@ gpu::Trouble Workbench::sample_first(std::vector<Loaded>& loaded, size_t& failed
 gpu::Trouble Workbench::load_finalists(const RematchRequest& request, std::vector<Loaded>& loaded, size_t& failed) {
   // Scratch grows to the largest first: the addresses that arguments hold must not move afterwards.
   for (failed = 0; failed < loaded.size(); ++failed)
-    if (auto bad = buffers_.fit_scratch(request.candidates[failed].args)) return bad;
+    if (auto bad = fit_scratch_everywhere(request.candidates[failed])) return bad;
   for (failed = 0; failed < loaded.size(); ++failed)
-    if (auto bad = load(request.candidates[failed], loaded[failed])) return bad;
+    if (auto bad = load_everywhere(request.candidates[failed], loaded[failed])) return bad;
   double best_us = 0;
   if (auto bad = sample_first(loaded, failed, best_us)) return bad;
-  if (timer_.launches() < 2 || Timer::graph_launches(best_us) <= timer_.launches()) return {};
+  // At several problems each has as many launches a sample as its own first config called for.
+  if (!also_.empty() || timer_.launches() < 2 || Timer::graph_launches(best_us) <= timer_.launches()) return {};
   for (Loaded& each : loaded) each.batch.clear();
   failed = 0;
   if (auto bad = timer_.refine(best_us, memory_bytes_)) return bad;
@@ -318,12 +357,12 @@ gpu::Trouble Workbench::rematch(const RematchRequest& request, RematchReply& rep
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw(seed, round * count + i, i)]);
     for (const size_t i : order) {
       failed = i;
-      if (auto bad = timer_.sample(loaded[i], times_us[i])) return bad;
+      if (auto bad = sample_everywhere(loaded[i], times_us[i])) return bad;
       if (auto bad = timer_.read_clock(clocks_mhz[i])) return bad;
     }
     double again_us = 0;
     failed = order.front();
-    if (auto bad = timer_.sample(loaded[failed], again_us)) return bad;
+    if (auto bad = sample_everywhere(loaded[failed], again_us)) return bad;
     duel.add(times_us, clocks_mhz, failed, again_us);
   }
   reply.samples_us = duel.samples_us();

@@ -6,8 +6,8 @@
 
 namespace jitune::measure {
 
-/// Everything of one study on the GPU: buffers, reference, timer. What a request does, step by step. Blocks until the
-/// GPU is done.
+/// Everything of one study on the GPU at one problem: buffers, reference, timer. What a request does, step by step.
+/// Blocks until the GPU is done.
 class Workbench {
  public:
   /// `stream` becomes its own. `memory_bytes`: what it may take beyond the buffers.
@@ -15,7 +15,13 @@ class Workbench {
   Workbench(const Workbench&) = delete;
   Workbench& operator=(const Workbench&) = delete;
 
-  gpu::Trouble prepare(int64_t l2_bytes);
+  /// `first`: of several problems the first one's, with which it shares what there can be but one of.
+  gpu::Trouble prepare(int64_t l2_bytes, const Workbench* first = nullptr);
+
+  /// Another problem of the study, for rematch(): a round's time of a candidate is the mean by weight. It must outlive
+  /// this object's last rematch.
+  void add_problem(Workbench& other, double weight) { also_.push_back({&other, weight}); }
+  void set_weight(double weight) { weight_ = weight; }
 
   /// Loads, checks and times one candidate. `finding` says what the checks found; status, samples and costs go to
   /// `reply`.
@@ -42,6 +48,9 @@ class Workbench {
   };
 
   gpu::Trouble load(const Candidate& candidate, Loaded& loaded);
+  gpu::Trouble fit_scratch_everywhere(const Candidate& candidate);
+  gpu::Trouble load_everywhere(const Candidate& candidate, Loaded& loaded);
+  gpu::Trouble sample_everywhere(Loaded& loaded, double& us);
   gpu::Trouble use_kernel_times();
   gpu::Trouble warm_up();
   gpu::Trouble time_reference(Loaded& loaded, TrialReply& reply);
@@ -64,6 +73,12 @@ class Workbench {
   Checker checker_;
   ClockGate clock_gate_;
   uint64_t rematches_ = 0;
+  struct Other {
+    Workbench* bench;
+    double weight;
+  };
+  std::vector<Other> also_;
+  double weight_ = 1;
   bool first_trial_ = true;
   bool method_chosen_ = false;
 };

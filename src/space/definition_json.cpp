@@ -56,6 +56,8 @@ void members(Visit& visit, T& it) {
     visit("shared_bytes", it.shared_bytes), visit("args", it.args);
   } else if constexpr (std::is_same_v<Plain, PerfModel>) {
     visit("expression", it.expression), visit("top_k", it.top_k);  // a function stays in its program
+  } else if constexpr (std::is_same_v<Plain, TuneAt>) {
+    visit("problem", it.problem), visit("weight", it.weight);
   } else if constexpr (std::is_same_v<Plain, HostReference>) {
     visit("version", it.version);  // the function stays in its program
   } else {
@@ -67,6 +69,7 @@ void members(Visit& visit, T& it) {
     visit("defaults", it.defaults), visit("variants", it.variants), visit("macros", it.macros), visit("arch", it.arch);
     visit("base_directory", it.base_directory), visit("headers", it.headers), visit("reference", it.reference);
     visit("host_reference", it.host_reference), visit("perf_model", it.perf_model), visit("features", it.features);
+    visit("tune_at", it.tune_at);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json.hpp"
 #include "space/form_builder.hpp"
 #include "space/instance_state.hpp"
 #include "space/names.hpp"
@@ -168,7 +169,27 @@ const Space& Instance::space() const {
   return *state_->space;
 }
 std::string Instance::launch_pattern() const {
-  return state_->form->launch_pattern;
+  const auto at = representatives();
+  if (at.problems.empty()) return state_->form->launch_pattern;
+  Json pattern = Json::parse(state_->form->launch_pattern);
+  for (const Representative& each : at.problems)
+    pattern["tune_at"].push_back({Json::parse(canonical(each.set)), each.weight});
+  return jitune::canonical(pattern);
+}
+
+bool Instance::needs_kernel_facts() const {
+  std::vector<int> slots;
+  for (const std::string& name : kernel_names()) slots.push_back(state_->symbols.find(name));
+  const auto reads = [&](const Expression& expression) {
+    return std::any_of(slots.begin(), slots.end(), [&](int slot) {
+      return std::binary_search(expression.slots().begin(), expression.slots().end(), slot);
+    });
+  };
+  const auto any = [&](const std::vector<Expression>& list) { return std::any_of(list.begin(), list.end(), reads); };
+  const Model::Form& form = *state_->form;
+  return any(form.launch.grid) || any(form.launch.block) || any(form.launch.cluster) ||
+         reads(form.launch.shared_bytes) ||
+         std::any_of(form.args.begin(), form.args.end(), [&](const ArgForm& arg) { return reads(arg.count); });
 }
 std::string Instance::space_definition() const {
   return state_->form->space_definition;

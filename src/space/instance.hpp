@@ -75,6 +75,8 @@ struct ArgSpec {
   bool is_buffer() const { return kind != ArgKind::scalar && kind != ArgKind::tensor_map && kind != ArgKind::symbol; }
 };
 
+struct Representatives;
+
 /// A Model bound to one problem and one device: the variant is chosen, the space is known, and everything a config
 /// leads to can be asked. Immutable and safe to read from many threads; keeps its Model alive.
 class Instance {
@@ -151,8 +153,16 @@ class Instance {
   };
   BuildPattern build_pattern() const;
 
-  /// Canonical JSON of args, launch geometry and derived values as the author wrote them: what else decides a time.
+  /// Canonical JSON of args, launch geometry and derived values as the author wrote them, and of the problems that
+  /// tune_at names for this bucket: what else decides a time.
   std::string launch_pattern() const;
+
+  /// Whether geometry or args depend on kernel.*, of which max_blocks_per_sm is known only from the driver.
+  bool needs_kernel_facts() const;
+
+  /// The problems that tune_at names for this problem's bucket, heaviest first; none: this problem itself is tuned.
+  /// Equal for all problems of a key, but for coarse values that an entry does not set.
+  Representatives representatives() const;
 
   /// The space as declared, canonical JSON {"params":{...},"require":[...]} or {"configs":[...],"require":[...]}.
   std::string space_definition() const;
@@ -160,6 +170,19 @@ class Instance {
  private:
   explicit Instance(std::shared_ptr<const State> state);
   std::shared_ptr<const State> state_;
+};
+
+/// A problem that stands for its bucket.
+struct Representative {
+  Instance instance;
+  ProblemValues set;  ///< what tune_at says of it
+  double weight = 1;
+};
+
+struct Representatives {
+  static constexpr int kMost = 8;  ///< beyond, the lightest are left out
+  std::vector<Representative> problems;
+  std::vector<std::string> left_out;  ///< entries without a value, or that the definition refuses, and why
 };
 
 }  // namespace jitune::space

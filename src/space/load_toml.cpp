@@ -220,6 +220,27 @@ Reference read_reference(TomlReader& reader, const toml::node& node) {
   return out;
 }
 
+std::vector<TuneAt> read_tune_at(TomlReader& reader, const toml::node& node) {
+  std::vector<TuneAt> entries;
+  for (const toml::node& each : reader.array(node, "tune_at")) {
+    const toml::table& table = reader.table(each, "an entry of tune_at");
+    reader.check_keys(table, "an entry of tune_at", {"problem", "weight"});
+    TuneAt entry;
+    const auto* problem = table.get("problem");
+    if (problem == nullptr) reader.fail(each, "an entry of tune_at needs a problem: `problem = { rows = 4096 }`");
+    for (const auto& [key, value] : reader.table(*problem, "tune_at.problem")) {
+      reader.note(key);
+      entry.problem.emplace_back(std::string(key.str()), reader.expression(value, "tune_at.problem"));
+    }
+    if (const auto* at = table.get("weight")) {
+      entry.weight = reader.real(*at, "tune_at.weight");
+      if (!(entry.weight > 0)) reader.fail(*at, "tune_at.weight must be more than 0: leave the entry out instead");
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
 /// Sets what a kernel's table or the top level of a file says of the things that may be shared.
 void read_shared(TomlReader& reader, const toml::table& table, KernelDefinition& out) {
   if (const auto* at = table.get("source")) {
@@ -259,6 +280,7 @@ KernelDefinition read_kernel(TomlReader& reader, const toml::table& table, Kerne
   if (const auto* at = table.get("reference")) out.reference = read_reference(reader, *at);
   if (const auto* at = table.get("perf_model")) out.perf_model = read_perf_model(reader, *at);
   if (const auto* at = table.get("features")) out.features = read_features(reader, *at);
+  if (const auto* at = table.get("tune_at")) out.tune_at = read_tune_at(reader, *at);
   return out;
 }
 
@@ -280,7 +302,7 @@ std::vector<KernelDefinition> read_file(TomlReader& reader, const toml::table& r
   KernelDefinition shared;
   shared.base_directory = std::filesystem::absolute(reader.path()).parent_path().string();
   const std::vector<std::string> kernel_keys =
-      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants", "reference"});
+      with(kCommon, {"include", "headers", "macros", "problem", "configs", "variants", "reference", "tune_at"});
   std::vector<KernelDefinition> definitions;
   const auto* kernels = root.get("kernel");
   if (kernels == nullptr) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <set>
 
 #include "space/form_builder.hpp"
@@ -90,6 +91,55 @@ void check_problem(const std::vector<ProblemValue>& problem) {
   }
 }
 
+constexpr size_t kMostTuneAt = 64;
+
+std::vector<Model::TuneAtForm> read_tune_at(FormBuilder& builder) {
+  const KernelDefinition& definition = builder.definition();
+  std::vector<Model::TuneAtForm> forms;
+  if (definition.tune_at.size() > kMostTuneAt)
+    FormBuilder::fail("tune_at has " + std::to_string(definition.tune_at.size()) + " entries, at most " +
+                      std::to_string(kMostTuneAt) + " can be given");
+  for (const TuneAt& entry : definition.tune_at) {
+    if (!(entry.weight > 0) || !std::isfinite(entry.weight))
+      FormBuilder::fail("a weight of tune_at must be more than 0: leave the entry out instead",
+                        std::to_string(entry.weight));
+    Model::TuneAtForm form;
+    form.weight = entry.weight;
+    bool is_coarse = false;
+    for (const auto& [name, text] : entry.problem) {
+      const auto known = std::find_if(definition.problem.begin(), definition.problem.end(),
+                                      [&](const ProblemValue& value) { return value.name == name; });
+      if (known == definition.problem.end()) {
+        std::vector<std::string> names;
+        for (const ProblemValue& value : definition.problem) names.push_back(value.name);
+        FormBuilder::fail("tune_at: there is no problem value '" + name + "'" + did_you_mean(name, names) +
+                              "; there are " + join(names),
+                          name);
+      }
+      const int slot = builder.problem_slot(name);
+      if (std::any_of(form.values.begin(), form.values.end(), [&](const auto& value) { return value.first == slot; }))
+        FormBuilder::fail("tune_at: an entry sets '" + name + "' twice");
+      is_coarse = is_coarse || known->ignore || !known->bucket.empty();
+      form.values.emplace_back(slot, builder.parse("tune_at of " + name, text, kProblem | kDevice));
+      for (const int used : form.values.back().second.slots())
+        for (const ProblemValue& value : definition.problem)
+          if (value.ignore && builder.problem_slot(value.name) == used)
+            FormBuilder::fail("tune_at of " + name + " depends on '" + value.name +
+                                  "', which keys ignore: all launches of a key are tuned at the same problems",
+                              text);
+    }
+    if (!is_coarse) {
+      std::string names;
+      for (const auto& [name, text] : entry.problem) names += (names.empty() ? "'" : ", '") + name + "'";
+      FormBuilder::fail("an entry of tune_at sets " + (names.empty() ? "nothing" : names + " alone") +
+                        ", no problem value with a bucket or `ignore`: each other problem has a key of its own and is "
+                        "tuned as it is launched");
+    }
+    forms.push_back(std::move(form));
+  }
+  return forms;
+}
+
 }  // namespace
 
 std::shared_ptr<const Model> Model::make(KernelDefinition definition) {
@@ -120,6 +170,7 @@ std::shared_ptr<const Model> Model::make(KernelDefinition definition) {
     for (const ProblemValue& value : own.problem)
       model->buckets_.push_back(value.bucket.empty() ? Expression()
                                                      : base.parse("bucket of " + value.name, value.bucket, kProblem));
+    model->tune_at_ = read_tune_at(base);
     std::set<std::string> names;
     for (const Variant& variant : own.variants) {
       where = "variant '" + variant.name + "': ";

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "jitune/definition.hpp"
@@ -35,11 +36,19 @@ class Model {
   const Symbols& symbols() const { return symbols_; }
   const std::vector<Expression>& buckets() const { return buckets_; }  ///< by problem value; empty() where none
 
+  /// An entry of tune_at: the values that it sets, by slot.
+  struct TuneAtForm {
+    std::vector<std::pair<int, Expression>> values;
+    double weight = 1;
+  };
+  const std::vector<TuneAtForm>& tune_at() const { return tune_at_; }
+
  private:
   Model() = default;
   KernelDefinition definition_;
   Symbols symbols_;
   std::vector<Expression> buckets_;
+  std::vector<TuneAtForm> tune_at_;
   std::vector<std::shared_ptr<const Form>> forms_;
 };
 

@@ -24,7 +24,6 @@ constexpr Reason kReasons[] = {
     {"pipeline", kPipeline},
     {"kernels", kPipeline},
     {"prune", "a prune function is to come; say it as `require` where it can be an expression"},
-    {"tune_at", "representatives of a bucket are to come; a bucket is tuned at the problem that is launched first"},
     {"generator", kCallable},
     {"checker", kCallable},
     {"host_reference", kCallable},

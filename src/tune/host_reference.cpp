@@ -58,14 +58,14 @@ bool has_poison(const std::byte* data, const space::ArgSpec& arg, uint32_t poiso
 class HostRun {
  public:
   HostRun(const HostReference& reference, std::vector<space::ArgSpec> args, const space::ProblemValues& problem,
-          Measurer& measurer)
-      : reference_(reference), args_(std::move(args)), problem_(problem), measurer_(measurer) {}
+          int number, Measurer& measurer)
+      : reference_(reference), args_(std::move(args)), problem_(problem), number_(number), measurer_(measurer) {}
 
-  Result<std::shared_ptr<const Outputs>> run() {
+  Result<Outputs> run() {
     int64_t bytes = 0;
     input_offsets_ = lay_out(args_, is_input, bytes);
     if (auto made = memory_for(bytes, inputs_); !made) return made.failure();
-    if (auto read = measurer_.read_inputs(inputs_, input_offsets_); !read) return read.failure();
+    if (auto read = measurer_.read_inputs(inputs_, input_offsets_, number_); !read) return read.failure();
     Outputs outputs;
     outputs.offsets = lay_out(args_, is_output, output_bytes_);
     outputs.first_poison = measure::poison_word(0);
@@ -79,7 +79,7 @@ class HostRun {
       outputs.second.emplace();
       if (auto done = call(outputs.offsets, outputs.second_poison, *outputs.second); !done) return done.failure();
     }
-    return std::make_shared<const Outputs>(std::move(outputs));
+    return outputs;
   }
 
  private:
@@ -102,7 +102,7 @@ class HostRun {
       any = true;
     }
     if (any)
-      if (auto read = measurer_.read_inputs(outputs, restored); !read) return read.failure();
+      if (auto read = measurer_.read_inputs(outputs, restored, number_); !read) return read.failure();
     const ReferenceData data(views(offsets, outputs), problem_);
     try {
       reference_.function(data);
@@ -136,6 +136,7 @@ class HostRun {
   const HostReference& reference_;
   std::vector<space::ArgSpec> args_;
   const space::ProblemValues& problem_;
+  const int number_;
   Measurer& measurer_;
   SharedMemory inputs_;
   std::vector<int64_t> input_offsets_;
@@ -144,11 +145,9 @@ class HostRun {
 
 }  // namespace
 
-Result<std::shared_ptr<const Measurer::HostOutputs>> compute_on_host(const HostReference& reference,
-                                                                     std::vector<space::ArgSpec> args,
-                                                                     const space::ProblemValues& problem,
-                                                                     Measurer& measurer) {
-  return HostRun(reference, std::move(args), problem, measurer).run();
+Result<Measurer::HostOutputs> compute_on_host(const HostReference& reference, std::vector<space::ArgSpec> args,
+                                              const space::ProblemValues& problem, int number, Measurer& measurer) {
+  return HostRun(reference, std::move(args), problem, number, measurer).run();
 }
 
 }  // namespace jitune::tune

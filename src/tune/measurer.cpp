@@ -241,13 +241,11 @@ measure::TrialReply Measurer::set_reference(const measure::Candidate& candidate,
   measure::TrialRequest request;
   request.candidate = candidate;
   request.reference = true;
-  if (method_pinned_) {
-    request.method = setup_.policy.method;
-    request.launches = setup_.launches;
-  }
+  pin(request);
   auto reply = run(request, limit);
   if (reply.status == measure::TrialStatus::ok) reference_ = candidate;
-  if (!reply.samples_us.empty() && candidate.order.empty()) pin_method(reply.method, reply.launches);
+  if (!reply.samples_us.empty() && candidate.order.empty())
+    pin_method(reply.method, reply.launches, reply.also_launches);
   return reply;
 }
 
@@ -264,21 +262,28 @@ Result<void> Measurer::move_data(const measure::HostDataRequest& request) {
   return {};
 }
 
-Result<void> Measurer::read_inputs(const SharedMemory& memory, const std::vector<int64_t>& offsets) {
+Result<void> Measurer::read_inputs(const SharedMemory& memory, const std::vector<int64_t>& offsets, int problem) {
   if (!ensure_ready()) return Failure{setup_error_};
-  return move_data({measure::HostDataRequest::What::inputs, memory.name(), offsets, 0, 0});
+  return move_data({measure::HostDataRequest::What::inputs, memory.name(), offsets, 0, 0, problem});
 }
 
 Result<void> Measurer::send_host_outputs() {
   using What = measure::HostDataRequest::What;
-  const HostOutputs& outputs = *host_outputs_;
-  if (auto sent = move_data({What::outputs, outputs.first.name(), outputs.offsets, 0, 0}); !sent) return sent;
-  if (!outputs.second) return {};
-  return move_data(
-      {What::outputs_again, outputs.second->name(), outputs.offsets, outputs.first_poison, outputs.second_poison});
+  int problem = 0;
+  for (const HostOutputs& outputs : *host_outputs_) {
+    if (auto sent = move_data({What::outputs, outputs.first.name(), outputs.offsets, 0, 0, problem}); !sent)
+      return sent;
+    if (outputs.second)
+      if (auto sent = move_data({What::outputs_again, outputs.second->name(), outputs.offsets, outputs.first_poison,
+                                 outputs.second_poison, problem});
+          !sent)
+        return sent;
+    ++problem;
+  }
+  return {};
 }
 
-Result<void> Measurer::set_reference(std::shared_ptr<const HostOutputs> outputs) {
+Result<void> Measurer::set_reference(std::shared_ptr<const AllHostOutputs> outputs) {
   reference_.reset();
   host_outputs_.reset();
   if (!ensure_ready()) return Failure{setup_error_};
@@ -287,22 +292,29 @@ Result<void> Measurer::set_reference(std::shared_ptr<const HostOutputs> outputs)
 }
 
 /// A fresh worker must go on as the first one began, or its times would not be comparable.
-void Measurer::pin_method(measure::Policy::Method method, int launches) {
+void Measurer::pin_method(measure::Policy::Method method, int launches, const std::vector<int>& also) {
   setup_.policy.method = method;
   setup_.launches = launches;
+  for (size_t i = 0; i < std::min(also.size(), setup_.also.size()); ++i) setup_.also[i].launches = also[i];
   method_pinned_ = true;
+}
+
+/// A worker that has taken no samples yet is to take them as is decided.
+void Measurer::pin(measure::TrialRequest& request) const {
+  if (!method_pinned_) return;
+  request.method = setup_.policy.method;
+  request.launches = setup_.launches;
+  for (const auto& problem : setup_.also) request.also_launches.push_back(problem.launches);
 }
 
 measure::TrialReply Measurer::trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
                                     std::chrono::milliseconds limit) {
   if (!ensure_ready()) return not_run(setup_error_);
   measure::TrialRequest request{candidate, false, sort_wrong_results_, bound_us, std::move(margins)};
-  if (method_pinned_) {
-    request.method = setup_.policy.method;
-    request.launches = setup_.launches;
-  }
+  pin(request);
   auto reply = run(request, limit);
-  if (!method_pinned_ && !reply.samples_us.empty()) pin_method(reply.method, reply.launches);
+  if (!method_pinned_ && reply.status == measure::TrialStatus::ok && !reply.samples_us.empty())
+    pin_method(reply.method, reply.launches, reply.also_launches);
   return reply;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <semaphore>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/fd.hpp"
@@ -50,8 +51,9 @@ class Measurer {
   /// is killed and no other used.
   Begun begin(const measure::Setup& setup, Clock::time_point deadline, std::function<bool()> cancelled = {});
 
-  /// Samples are to be taken as another GPU of the study takes them. Before the reference.
-  void pin_method(measure::Policy::Method method, int launches);
+  /// Samples are to be taken as another GPU of the study takes them. Before the reference. `also`: launches at the
+  /// setup's other problems.
+  void pin_method(measure::Policy::Method method, int launches, const std::vector<int>& also);
 
   /// Ends what runs on another thread: the worker is killed. In process nothing can end it.
   void cancel() {
@@ -63,8 +65,8 @@ class Measurer {
   /// reference kernel, no config: it does not decide how samples are taken.
   measure::TrialReply set_reference(const measure::Candidate& candidate, std::chrono::milliseconds limit);
 
-  /// Copies what configs read into shared memory of ours: `offsets` by arg, -1 for none.
-  Result<void> read_inputs(const SharedMemory& memory, const std::vector<int64_t>& offsets);
+  /// Copies what configs read at one of the setup's problems into shared memory of ours: `offsets` by arg, -1 for none.
+  Result<void> read_inputs(const SharedMemory& memory, const std::vector<int64_t>& offsets, int problem);
 
   /// Outputs that this process computed are what later ones are compared with. Kept for fresh workers.
   struct HostOutputs {
@@ -73,7 +75,8 @@ class Measurer {
     std::vector<int64_t> offsets;        ///< by arg, in both; -1: no output
     uint32_t first_poison = 0, second_poison = 0;
   };
-  Result<void> set_reference(std::shared_ptr<const HostOutputs> outputs);
+  using AllHostOutputs = std::vector<HostOutputs>;  ///< by the setup's problem
+  Result<void> set_reference(std::shared_ptr<const AllHostOutputs> outputs);
 
   /// `margins`: how far behind `bound_us` it may be after sample 1, 2, ...; empty: it is sampled to the end.
   measure::TrialReply trial(const measure::Candidate& candidate, double bound_us, std::vector<double> margins,
@@ -105,6 +108,7 @@ class Measurer {
   bool ensure_ready();
   Result<void> move_data(const measure::HostDataRequest& request);
   Result<void> send_host_outputs();
+  void pin(measure::TrialRequest& request) const;
   pool::Reply call(Json request, std::chrono::milliseconds limit);
   bool was_cancelled() const { return cancelled_ && cancelled_(); }
   void replace_worker();
@@ -124,7 +128,7 @@ class Measurer {
   UniqueFd device_lock_;
   measure::Setup setup_;
   std::optional<measure::Candidate> reference_;
-  std::shared_ptr<const HostOutputs> host_outputs_;
+  std::shared_ptr<const AllHostOutputs> host_outputs_;
   bool ready_ = false;
   bool usable_ = true;
   bool sort_wrong_results_ = false;

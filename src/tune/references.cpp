@@ -33,17 +33,19 @@ bool Study::submit_reference() {
   if (!instance_.has_reference() || !services_.options().policy.check) return true;
   const auto config = any_config();
   if (!config) return true;  // no config at all: said later
-  auto spec = instance_.reference(*config);
-  if (!spec) return fail("error", spec.error());
+  for (const Place& place : places_) {
+    auto spec = place.instance.reference(*config);
+    if (!spec) return fail("error", spec.error());
+    reference_.push_back(std::move(*spec));
+  }
   auto source = services_.reference_hash(instance_);
   if (!source) return fail("error", source.error());
   CompileJob job;
   job.kernel = instance_.model().name() + " (reference)";
-  job.spec = spec->build;
+  job.spec = reference_.front().build;  // coarse values reach no build, so that it is one at all places
   job.source = std::move(*source);
   job.build = key::make_build_key(job.source, job.spec, {}, compiler_->nvrtc().build);
   reference_build_ = job.build.sha256;
-  reference_.emplace(std::move(*spec));
   first_->submit(std::move(job));
   return true;
 }
@@ -51,15 +53,22 @@ bool Study::submit_reference() {
 /// Runs the reference kernel, whose outputs all configs are compared with from then on. A reference that does not work
 /// ends the study: who named one to trust would not want another to take its place.
 bool Study::run_reference(std::optional<Compiled> compiled) {
-  if (!reference_) return true;
-  const std::string name = "the reference `" + reference_->build.entry + "`";
+  if (reference_.empty()) return true;
+  const std::string name = "the reference `" + reference_.front().build.entry + "`";
   if (!compiled || compiled->not_run || compiled->artifact.status != "ok")
     return fail("error", name + " does not compile: " + (compiled ? compiled->artifact.log : "no answer"));
-  auto args = args_of(*any_config(), {1, 0, 0, 1});
-  if (!args) return fail("error", args.error());
-  trusted_kernel_ = std::make_shared<const measure::Candidate>(
-      measure::Candidate{compiled->artifact.cubin, compiled->artifact.lowered_name, reference_->geometry,
-                         std::move(*args), reference_->args});
+  measure::Candidate kernel;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    auto args = args_of(places_[i], *any_config(), {1, 0, 0, 1});
+    if (!args) return fail("error", args.error());
+    measure::Candidate here{compiled->artifact.cubin, compiled->artifact.lowered_name, reference_[i].geometry,
+                            std::move(*args), reference_[i].args};
+    if (i == 0)
+      kernel = std::move(here);
+    else
+      kernel.also.push_back(std::move(here));
+  }
+  trusted_kernel_ = std::make_shared<const measure::Candidate>(std::move(kernel));
   measure::TrialReply reply;
   on_lane(lanes_[0], [&](Measurer& measurer) { reply = measurer.set_reference(*trusted_kernel_, kReferenceRunLimit); });
   outcome_.costs.load_ms += reply.load_ms;
@@ -67,7 +76,7 @@ bool Study::run_reference(std::optional<Compiled> compiled) {
   if (reply.status != TrialStatus::ok)
     return fail("error", name + " failed (" + measure::to_string(reply.status) + "): " + reply.error);
   trusted_reference_ = lanes_[0].trusted = true;
-  outcome_.reference = "kernel " + reference_->build.entry;
+  outcome_.reference = "kernel " + reference_.front().build.entry;
   outcome_.reference_us = measure::summarise(reply.samples_us).median_us;
   return true;
 }
@@ -77,12 +86,17 @@ bool Study::run_host_reference() {
   const auto& host = instance_.model().definition().host_reference;
   if (!host || !host->function || !services_.options().policy.check) return true;
   const std::string name = "the reference function (version " + host->version + ")";
-  auto args = args_of(*any_config(), {1, 0, 0, 1});
-  if (!args) return fail("error", args.error());
   const auto started = Clock::now();
-  auto outputs = compute_on_host(*host, std::move(*args), instance_.problem(), *lanes_[0].measurer);
-  if (!outputs) return fail("error", name + ": " + outputs.error());
-  trusted_outputs_ = std::move(*outputs);
+  Measurer::AllHostOutputs all;
+  for (const Place& place : places_) {
+    auto args = args_of(place, *any_config(), {1, 0, 0, 1});
+    if (!args) return fail("error", args.error());
+    auto outputs = compute_on_host(*host, std::move(*args), place.instance.problem(), static_cast<int>(all.size()),
+                                   *lanes_[0].measurer);
+    if (!outputs) return fail("error", name + ": " + outputs.error());
+    all.push_back(std::move(*outputs));
+  }
+  trusted_outputs_ = std::make_shared<const Measurer::AllHostOutputs>(std::move(all));
   auto set = lanes_[0].measurer->set_reference(trusted_outputs_);
   if (!set) return fail("error", name + ": its outputs could not be given to the measuring worker: " + set.error());
   outcome_.costs.check_ms += ms_since(started);

@@ -1,6 +1,8 @@
 #include "tune/study.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -33,7 +35,11 @@ CompileJob utility_job(const std::string& arch, const std::string& nvrtc_build) 
 }
 
 Study::Study(Services& services, const Request& request)
-    : services_(services), request_(request), instance_(*request.instance) {
+    : services_(services),
+      request_(request),
+      places_(places_of(services, request)),
+      is_representative_(!places_.front().text.empty()),
+      instance_(places_.front().instance) {
   explore_until_ = request_.budget.count() > 0
                        ? start_ + std::chrono::duration_cast<Clock::duration>(request_.budget * kExploreShare)
                        : Clock::time_point::max();
@@ -94,13 +100,10 @@ bool Study::prepare() {
   if (auto open = open_lanes(); !open) return fail("error", open.error());
 
   auto default_config = instance_.default_config();
-  std::string default_trouble;
-  if (default_config)
-    default_config_ = std::move(*default_config);
-  else
-    default_trouble = default_config.error();
+  std::string default_trouble = default_config ? refused_at(*default_config) : default_config.error();
+  if (default_trouble.empty()) default_config_ = std::move(*default_config);
 
-  facts_needed_ = instance_.launch_pattern().find("kernel.") != std::string::npos;
+  facts_needed_ = instance_.needs_kernel_facts();
   read_history();
   if (auto ready = prepare_search(); !ready) return fail("error", ready.error());
 
@@ -158,8 +161,39 @@ void Study::read_history() {
     }
     if (request_.search.measure_all && row.status == measure::to_string(TrialStatus::skipped)) continue;
     auto config = space::parse_values(row.config);
-    if (config && !instance_.reject(*config)) history_.insert_or_assign(row.config, std::move(row));
+    if (config && !instance_.reject(*config) && refused_at(*config).empty())
+      history_.insert_or_assign(row.config, std::move(row));
   }
+}
+
+/// The problems at which configs are measured. An entry of tune_at that comes to nothing is told once.
+std::vector<Study::Place> Study::places_of(Services& services, const Request& request) {
+  auto found = request.instance->representatives();
+  for (const std::string& why : found.left_out)
+    services.log().warning("tune_at", request.instance->model().name(), why, request.key.sha256 + why);
+  std::vector<Place> places;
+  for (auto& each : found.problems)
+    places.push_back({std::move(each.instance), each.weight, space::short_text(each.set)});
+  if (places.empty()) places.push_back({*request.instance, 1, ""});
+  return places;
+}
+
+/// Why a config that is possible at the first place is not at another one; "" where it is.
+std::string Study::refused_at(const space::Config& config) const {
+  for (size_t i = 1; i < places_.size(); ++i)
+    if (const auto why = places_[i].instance.reject(config)) return "not possible at " + places_[i].text + ": " + *why;
+  return "";
+}
+
+/// `mean over rows=4096 (2), rows=3000 (1)`; "" for a problem of its own.
+std::string Study::places_text() const {
+  std::string text;
+  for (const Place& place : places_) {
+    std::array<char, 32> weight{};
+    std::snprintf(weight.data(), weight.size(), " (%g)", place.weight);
+    text += (text.empty() ? "" : ", ") + place.text + weight.data();
+  }
+  return is_representative_ ? "mean over " + text : "";
 }
 
 bool Study::out_of_time() const {
@@ -190,12 +224,19 @@ int Study::compile_width() const {
 }
 
 Result<measure::Setup> Study::make_setup(const space::Config& config, const Compiled& utility) const {
-  auto args = args_of(config, kAnyFacts);  // only scratch sizes depend on facts, and each trial brings its own
-  if (!args) return args.failure();
   measure::Setup setup;
   setup.device_uuid = instance_.device().uuid;
-  setup.args = std::move(*args);
-  setup.data = request_.data;
+  for (const Place& place : places_) {
+    auto args = args_of(place, config, kAnyFacts);  // only scratch sizes depend on facts, and each trial brings its own
+    if (!args) return args.failure();
+    if (&place == &places_.front())
+      setup.args = std::move(*args);
+    else
+      setup.also.push_back({place.text, place.weight, std::move(*args), 0});
+  }
+  setup.text = places_.front().text;
+  setup.weight = places_.front().weight;
+  if (!is_representative_) setup.data = request_.data;
   setup.seed = request_.seed;
   setup.policy = services_.options().policy;
   setup.utility_cubin = utility.artifact.cubin;
@@ -251,8 +292,15 @@ void Study::refill() {
     asked_ += batch.size();
     if (batch.empty()) space_used_up_ = true;
     for (auto& config : batch) {
+      const std::string refused = refused_at(config);
       auto job = make_job(instance_, config, source_, compiler_->nvrtc().build);
-      if (job) {
+      if (!refused.empty()) {
+        store::TrialRow row;
+        row.config = space::canonical(config);
+        row.status = measure::to_string(TrialStatus::skipped);
+        row.error = refused;
+        add_row(std::move(row));
+      } else if (job) {
         rest_->submit(std::move(*job));
       } else {
         store::TrialRow row;

@@ -50,6 +50,12 @@ class Study {
   Outcome outcome() && { return std::move(outcome_); }
 
  private:
+  /// Where configs are measured: at what tune_at names for the key's bucket, else at the request's own problem.
+  struct Place {
+    space::Instance instance;
+    double weight = 1;
+    std::string text;  ///< `rows=4096`; "": the request's own
+  };
   /// A config that ran and was right.
   struct Good {
     Compiled compiled;
@@ -87,7 +93,12 @@ class Study {
   Result<measure::Setup> make_setup(const space::Config& config, const Compiled& utility) const;
   /// `measurer`: asked for what only the driver knows.
   Result<measure::Candidate> make_candidate(const Compiled& compiled, Measurer* measurer) const;
-  Result<std::vector<space::ArgSpec>> args_of(const space::Config& config, const space::KernelFacts& facts) const;
+  Result<measure::Candidate> candidate_at(const Place& place, const Compiled& compiled, Measurer* measurer) const;
+  Result<std::vector<space::ArgSpec>> args_of(const Place& place, const space::Config& config,
+                                              const space::KernelFacts& facts) const;
+  static std::vector<Place> places_of(Services& services, const Request& request);
+  std::string refused_at(const space::Config& config) const;
+  std::string places_text() const;
   std::optional<space::Config> any_config() const;
   bool submit_reference();
   bool run_reference(std::optional<Compiled> compiled);
@@ -150,7 +161,9 @@ class Study {
 
   Services& services_;
   const Request& request_;
-  const space::Instance& instance_;
+  std::vector<Place> places_;
+  bool is_representative_ = false;   // places_ are tune_at's: a caller's data are of another problem
+  const space::Instance& instance_;  // of the first of them: its space is searched, its default config serves
   Clock::time_point start_ = Clock::now();
   Clock::time_point explore_until_;
   Outcome outcome_;
@@ -169,10 +182,10 @@ class Study {
   std::vector<Good> good_;
   std::optional<size_t> default_good_;  // index in good_
   // A reference that the definition names (references.cpp).
-  std::optional<space::Instance::ReferenceSpec> reference_;
-  std::string reference_build_;  // its build key
+  std::vector<space::Instance::ReferenceSpec> reference_;  // by place
+  std::string reference_build_;                            // its build key
   std::shared_ptr<const measure::Candidate> trusted_kernel_;
-  std::shared_ptr<const Measurer::HostOutputs> trusted_outputs_;
+  std::shared_ptr<const Measurer::AllHostOutputs> trusted_outputs_;
   bool cancelled_ = false;
   bool lease_lost_ = false;
   bool trusted_reference_ = false;  // configs are compared with it
@@ -189,7 +202,8 @@ class Study {
   // Early stop.
   std::optional<measure::EarlyStop> early_stop_;
   int best_samples_ = 0;
-  int launches_ = 1;  // of a sample
+  int launches_ = 1;                // of a sample
+  std::vector<int> also_launches_;  // at the other places
   std::vector<std::pair<space::Config, measure::SeenTrial>> seen_;
   std::map<std::string, int> value_ids_;
   // What was compiled and not run.

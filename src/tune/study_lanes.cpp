@@ -77,9 +77,9 @@ bool Study::begin_lanes(const measure::Setup& setup) {
 /// outputs are what others are compared with there, where there is no reference to trust.
 void Study::join(Lane& lane) {
   auto reply = std::make_shared<measure::TrialReply>();
-  auto work = [this, yardstick = yardstick_, reply, method = method_, launches = launches_,
+  auto work = [this, yardstick = yardstick_, reply, method = method_, launches = launches_, also = also_launches_,
                sort = sort_wrong_results_](Lane& there) {
-    there.measurer->pin_method(method, launches);
+    there.measurer->pin_method(method, launches, also);
     there.measurer->sort_wrong_results(sort);
     if (!trust(there)) return;
     constexpr double kNoBound = std::numeric_limits<double>::infinity();

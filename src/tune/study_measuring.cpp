@@ -47,6 +47,8 @@ void Study::note_costs(const measure::TrialReply& reply) {
     costs.method = measure::to_string(reply.method);
     if (launches_ > 1) costs.method += " x " + std::to_string(launches_);
     if (services_.options().in_process) costs.method += ", in process";
+    if (is_representative_) costs.method += ", " + places_text();
+    if (also_launches_.empty()) also_launches_ = reply.also_launches;
   }
 }
 

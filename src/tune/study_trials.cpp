@@ -36,29 +36,40 @@ store::TrialRow Study::row_of(const Compiled& compiled) {
   return row;
 }
 
-Result<std::vector<space::ArgSpec>> Study::args_of(const space::Config& config, const space::KernelFacts& facts) const {
-  auto args = instance_.args(config, facts);
-  if (!args) return args;
+Result<std::vector<space::ArgSpec>> Study::args_of(const Place& place, const space::Config& config,
+                                                   const space::KernelFacts& facts) const {
+  auto args = place.instance.args(config, facts);
+  if (!args || is_representative_) return args;
   for (const auto& [index, bytes] : request_.scalars)
     if (index < args->size()) (*args)[index].scalar = bytes;
   return args;
 }
 
 Result<measure::Candidate> Study::make_candidate(const Compiled& compiled, Measurer* measurer) const {
+  auto candidate = candidate_at(places_.front(), compiled, measurer);
+  for (size_t i = 1; candidate && i < places_.size(); ++i) {
+    auto other = candidate_at(places_[i], compiled, measurer);
+    if (!other) return Failure{"at " + places_[i].text + ": " + other.error()};
+    candidate->also.push_back(std::move(*other));
+  }
+  return candidate;
+}
+
+Result<measure::Candidate> Study::candidate_at(const Place& place, const Compiled& compiled, Measurer* measurer) const {
   const auto& artifact = compiled.artifact;
   space::KernelFacts facts{artifact.regs, artifact.static_smem_bytes, artifact.local_bytes, 0};
   if (facts_needed_) {
     // The grid or a scratch size depends on occupancy, which only the driver knows: ask with a grid of its own choice.
     facts.max_blocks_per_sm = 1;
-    auto geometry = instance_.geometry(compiled.job.config, facts);
+    auto geometry = place.instance.geometry(compiled.job.config, facts);
     if (!geometry) return geometry.failure();
     auto real = measurer->facts({artifact.cubin, artifact.lowered_name, *geometry});
     if (!real) return real.failure();
     facts = *real;
   }
-  auto geometry = instance_.geometry(compiled.job.config, facts);
+  auto geometry = place.instance.geometry(compiled.job.config, facts);
   if (!geometry) return geometry.failure();
-  auto args = args_of(compiled.job.config, facts);
+  auto args = args_of(place, compiled.job.config, facts);
   if (!args) return args.failure();
   return measure::Candidate{artifact.cubin, artifact.lowered_name, *geometry, std::move(*args)};
 }

@@ -59,7 +59,8 @@ double factor_of(const std::vector<std::map<std::string, double>>& factors, cons
 }
 
 double duration_us(const Rule& rule, const Launch& launch, const Function& function) {
-  double us = rule.time_us * factor_of(rule.factors, launch);
+  const double blocks = 1.0 * launch.grid[0] * launch.grid[1] * launch.grid[2];
+  double us = rule.time_us * factor_of(rule.factors, launch) + rule.per_block_us * blocks;
   const uint64_t name = hash(function.demangled);
   us *= 1 + rule.spread * unit(name);
   us *= 1 + rule.noise * (2 * unit(name + function.launches) - 1);

@@ -58,6 +58,7 @@ Rule parse_rule(const Json& json) {
   rule.match = json.value("match", std::string());
   rule.pattern = std::regex(rule.match);
   rule.time_us = json.value("time_us", rule.time_us);
+  rule.per_block_us = json.value("per_block_us", rule.per_block_us);
   rule.factors = json.value("factors", rule.factors);
   rule.spread = json.value("spread", rule.spread);
   rule.noise = json.value("noise", rule.noise);

@@ -47,6 +47,7 @@ struct Rule {
   std::string match;
   std::regex pattern;
   double time_us = 20;
+  double per_block_us = 0;  // on top, for each block of the grid
   std::vector<std::map<std::string, double>> factors;
   double spread = 0;
   double noise = 0;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/several.hpp"
 #include "support/support.hpp"
 
 using namespace jitune::measure;
@@ -167,4 +168,47 @@ TEST_CASE("the clock's gate waits for a GPU that rested, not for one that stays 
   CHECK(gate.open(1500, 0));
   gate.note_busy(1980);
   CHECK_FALSE(gate.open(1500, 0));
+}
+
+TEST_CASE("what one config did at several problems is put together by weight") {
+  const auto reply = [](std::vector<double> samples_us, TrialStatus status = TrialStatus::ok) {
+    TrialReply made;
+    made.status = status;
+    made.samples_us = std::move(samples_us);
+    made.run_ms = 1;
+    return made;
+  };
+  SeveralProblems several({3, 1}, {"n=1", "n=2"});
+  CHECK(several.next_bound_us(10) == doctest::Approx(40.0 / 3));  // as if the other one took nothing
+  CHECK(several.add(reply({8, 10, 12})));
+  CHECK(several.next_bound_us(10) == doctest::Approx(10));
+  CHECK(several.next_bound_us(kInfinity) == kInfinity);
+  CHECK_FALSE(several.add(reply({20, 40})));
+  const TrialReply whole = std::move(several).result();
+  CHECK(whole.status == TrialStatus::ok);
+  REQUIRE(whole.samples_us.size() == 3);
+  CHECK(whole.samples_us[0] == doctest::Approx((3 * 8 + 20) / 4.0));
+  CHECK(whole.samples_us[2] == doctest::Approx((3 * 12 + 20) / 4.0));
+  CHECK(whole.run_ms == 2);
+
+  SeveralProblems spoilt({1, 1}, {"a", "b"});
+  CHECK(spoilt.add(reply({5, 0, 5})));
+  CHECK_FALSE(spoilt.add(reply({5, 5, kNan})));
+  CHECK(summarise(std::move(spoilt).result().samples_us).samples == 1);
+
+  SeveralProblems lost({1, 1}, {"a", "b"});
+  CHECK_FALSE(lost.add(reply({30}, TrialStatus::early_stopped)));
+  const TrialReply early = std::move(lost).result();
+  CHECK(early.status == TrialStatus::early_stopped);
+  CHECK(early.samples_us == std::vector<double>{15});
+
+  SeveralProblems failed({1, 1}, {"a", "b"});
+  CHECK(failed.add(reply({5})));
+  TrialReply wrong = reply({}, TrialStatus::wrong_result);
+  wrong.error = "y differs";
+  CHECK_FALSE(failed.add(wrong));
+  const TrialReply told = std::move(failed).result();
+  CHECK(told.status == TrialStatus::wrong_result);
+  CHECK(told.error == "at b: y differs");
+  CHECK(told.samples_us.empty());
 }

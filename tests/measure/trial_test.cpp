@@ -55,6 +55,52 @@ TEST_CASE("a reference, then trials: times, facts and early stop") {
   CHECK(worker.trial(candidate(mangled("scale", 5), args), 80).samples_us.size() == 3);  // 5.6 % behind
 }
 
+TEST_CASE("at several problems times are means by weight, each by its own method, and any of them can fail a config") {
+  fake(R"({"kernels": [{"match": "scale<1>", "time_us": 2, "per_block_us": 0.1, "noise": 0.002},
+                       {"match": "scale<2>", "time_us": 12, "per_block_us": 0.01, "noise": 0.002},
+                       {"match": "scale<3>", "time_us": 20, "per_block_us": 0.2},
+                       {"match": "scale<4>", "time_us": 2, "fault": "wrong"}]})");
+  Worker worker;
+  const auto few = scale_args(1280), many = scale_args(128'000);
+  Setup setup = setup_for(few);
+  setup.text = "n=1280";
+  setup.weight = 3;
+  setup.also = {{"n=128000", 1, many, 0}};
+  const SetupReply ready = worker.setup(setup);
+  REQUIRE_MESSAGE(ready.ok, ready.error);
+  CHECK(ready.buffer_bytes > 3 * 4 * (1280 + 128'000));
+  const auto at_both = [&](int number) {
+    Candidate made = candidate(mangled("scale", number), few);
+    made.geometry.grid = {10, 1, 1};
+    Candidate other = made;
+    other.args = many;
+    other.geometry.grid = {1000, 1, 1};
+    made.also.push_back(other);
+    return made;
+  };
+  const TrialReply base = worker.reference(at_both(1));
+  REQUIRE_MESSAGE(base.status == TrialStatus::ok, base.error);
+  CHECK(summarise(base.samples_us).median_us == doctest::Approx((3 * 3 + 102) / 4.0).epsilon(0.01));
+  CHECK(base.launches > 1);  // 3 us: a graph
+  CHECK(base.also_launches == std::vector<int>{1});
+  // Faster in the mean, though four times slower at the heavier problem.
+  const TrialReply better = worker.trial(at_both(2), 27.75);
+  REQUIRE_MESSAGE(better.status == TrialStatus::ok, better.error);
+  CHECK(summarise(better.samples_us).median_us == doctest::Approx((3 * 12.1 + 22) / 4).epsilon(0.01));
+  const TrialReply slow = worker.trial(at_both(3), 14.6);
+  CHECK(slow.status == TrialStatus::early_stopped);  // (3 * 22 + 220) / 4
+  CHECK(summarise(slow.samples_us).min_us > 14.6);
+  const TrialReply wrong = worker.trial(at_both(4));
+  CHECK(wrong.status == TrialStatus::wrong_result);
+  CHECK_MESSAGE(wrong.error.find("at n=1280: ") == 0, wrong.error);
+  const RematchReply again = worker.rematch({at_both(1), at_both(2)});
+  REQUIRE_MESSAGE(again.ok, again.error);
+  CHECK(summarise(again.samples_us[0]).median_us == doctest::Approx(27.75).epsilon(0.01));
+  CHECK(summarise(again.samples_us[1]).median_us == doctest::Approx(14.575).epsilon(0.01));
+  CHECK(worker.trial(candidate(mangled("scale", 1), few)).error.find("another number of problems") !=
+        std::string::npos);
+}
+
 TEST_CASE("a first launch far behind the best costs one more launch, not a warm-up") {
   const auto& driver =
       fake(R"({"kernels": [{"match": "scale<1>", "time_us": 10}, {"match": "scale<2>", "time_us": 100}]})");

@@ -458,6 +458,51 @@ TEST_CASE("patterns are canonical JSON of what the author wrote") {
         bind_or_fail(rich_definition(), rich_problem()).space_definition());
 }
 
+TEST_CASE("a bucket's representatives are those of its own, the same for every launch of the key, and part of it") {
+  KernelDefinition d = small_definition();
+  d.problem = {"T", {"N", "pow2_ceil(N)"}, {"seed", "", true}};
+  d.tune_at = {{.problem = {{"N", "N"}}},
+               {.problem = {{"N", "N / 2 + 1"}}, .weight = 3},
+               {.problem = {{"N", "100"}}},                            // in one bucket only
+               {.problem = {{"N", "N"}, {"T", "half"}}, .weight = 2},  // of one type only
+               {.problem = {{"N", "7 / (N - 64)"}}}};                  // has no value in one bucket, is in none
+  const auto at = [&](int n, const char* type = "float") {
+    return bind_or_fail(d, {{"T", type}, {"N", n}, {"seed", 5}});
+  };
+  const auto found = at(1000).representatives();
+  REQUIRE(found.problems.size() == 2);
+  CHECK(found.problems[0].set == ProblemValues{{"N", 513}});  // the heaviest is first
+  CHECK(found.problems[0].weight == 3);
+  CHECK(found.problems[0].instance.problem() == ProblemValues{{"T", "float"}, {"N", 513}, {"seed", 5}});
+  CHECK(found.problems[1].set == ProblemValues{{"N", 1024}});
+  CHECK(found.left_out.empty());
+  CHECK(at(1000).launch_pattern() == at(600).launch_pattern());
+  CHECK(at(1000).launch_pattern().find(R"("tune_at":[[{"N":513},3.0],[{"N":1024},1.0]])") != std::string::npos);
+  CHECK(at(128).representatives().problems.size() == 3);
+  REQUIRE(at(64).representatives().left_out.size() == 1);
+  CHECK(at(64).representatives().left_out[0].find("division by zero") != std::string::npos);
+  REQUIRE(at(1000, "half").representatives().problems.size() == 3);
+  CHECK(at(1000, "half").representatives().problems[1].weight == 2);
+
+  const std::string with = at(1000).launch_pattern();
+  d.tune_at.resize(2);
+  std::swap(d.tune_at[0], d.tune_at[1]);  // order carries no meaning, nor does what is of other buckets
+  CHECK(at(1000).launch_pattern() == with);
+  d.tune_at.push_back({.problem = {{"N", "1024"}}, .weight = 4});  // the same problem again: weights add up
+  CHECK(at(1000).representatives().problems[0].weight == 5);
+  d.tune_at = {{.problem = {{"N", "4096"}}}};
+  CHECK(at(1000).representatives().problems.empty());
+  CHECK(at(1000).launch_pattern() == bind_or_fail(small_definition(), {{"N", 1000}}).launch_pattern());
+}
+
+TEST_CASE("what only the driver knows is asked for where the grid or a scratch size needs it") {
+  CHECK_FALSE(bind_or_fail(small_definition(), {{"N", 7}}).needs_kernel_facts());
+  D d = small_definition();
+  d.launch.grid = {"min(N, device.sm_count * kernel.max_blocks_per_sm)"};
+  CHECK(bind_or_fail(d, {{"N", 7}}).needs_kernel_facts());
+  CHECK(bind_or_fail(rich_definition(), rich_problem()).needs_kernel_facts());
+}
+
 TEST_CASE("an instance outlives everything it was made from") {
   std::optional<Instance> instance;
   {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "space/definition_json.hpp"
 #include "space/support.hpp"
 
 using namespace jitune;
@@ -317,7 +318,16 @@ TEST_CASE("mistakes name the file, the line and what to change") {
       {"entry  =", "[[steps]]\n[top]\nentry =", 4, "several steps are to come"},
       {"require = [", "prune = \"f\"\nrequire = [", 8, "to come; say it as `require`"},
       {"require = [", "checker = \"f\"\nrequire = [", 8, "function of the host"},
-      {"require = [", "tune_at = [1]\nrequire = [", 8, "to come"},
+      {"require = [", "tune_at = [1]\nrequire = [", 8, "an entry of tune_at must be a table"},
+      {"require = [", "tune_at = [{ weight = 1 }]\nrequire = [", 8, "needs a problem"},
+      {"require = [", "tune_at = [{ problem = { M = 8 }, weigth = 1 }]\nrequire = [", 8, "did you mean 'weight'"},
+      {"require = [", "tune_at = [{ problem = { M = 8 }, weight = 0 }]\nrequire = [", 8, "must be more than 0"},
+      {"require = [", "tune_at = [{ problem = { MM = 8 } }]\nrequire = [", 8,
+       "no problem value 'MM' (did you mean 'M'?)"},
+      {"require = [", "tune_at = [{ problem = { M = \"K + 1\" } }]\nrequire = [", 8, "'K' is not known"},
+      {"require = [", "tune_at = [{ problem = { M = \"BLOCK + 1\" } }]\nrequire = [", 8, "BLOCK"},
+      {"require = [", "tune_at = [{ problem = { M = \"seed + 1\" } }]\nrequire = [", 8, "which keys ignore"},
+      {"require = [", "tune_at = [{ problem = { N = 8 } }]\nrequire = [", 6, "no problem value with a bucket"},
       {"require = [\"N % 2", "require = [\"NN % 2", 8, "did you mean 'N'"},
       {"N % 2 == 0", "0 < N < 5", 8, "chained"},
       {"\"FIRST * 2\"", "\"FIRTS * 2\"", 7, "did you mean 'FIRST'"},
@@ -366,6 +376,23 @@ TEST_CASE("mistakes name the file, the line and what to change") {
       CHECK_MESSAGE(message.find(path + ":" + (row.line > 0 ? std::to_string(row.line) + ":" : "")) == 0, message);
     }
   }
+}
+
+TEST_CASE("representatives of buckets are read, and come through the stored form of a definition") {
+  Folder folder;
+  const auto read = load(folder.write(replaced(kGood, "require = [",
+                                               "tune_at = [{ problem = { M = \"M / 2 + 1\" }, weight = 2.5 }, { "
+                                               "problem = { M = \"M\", T = \"half\" } }]\nrequire = [")));
+  REQUIRE(read.tune_at.size() == 2);
+  CHECK(read.tune_at[0].problem == std::vector<std::pair<std::string, std::string>>{{"M", "M / 2 + 1"}});
+  CHECK(read.tune_at[0].weight == 2.5);
+  CHECK(read.tune_at[1].problem.size() == 2);
+  CHECK(read.tune_at[1].weight == 1);
+  const auto again = space::parse_definition(space::definition_text(read));
+  REQUIRE(again.ok());
+  REQUIRE(again->tune_at.size() == 2);
+  CHECK(again->tune_at[0].problem == read.tune_at[0].problem);
+  CHECK(again->tune_at[0].weight == 2.5);
 }
 
 TEST_CASE("a missing file is named, and errors of expressions keep their column") {

@@ -2,6 +2,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "jitune/reference_data.hpp"
 #include "store/sqlite.hpp"
 #include "tune/compiler.hpp"
 #include "tune/fixture.hpp"
@@ -290,4 +291,76 @@ TEST_CASE("what won with another NVRTC is tried first, whatever other keys' tria
   });
   REQUIRE(outcome.winner.has_value());
   CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":4})");
+}
+
+namespace {
+
+/// `scale` in buckets, measured at small and large n: 64 is best at the one, 128 at the other.
+constexpr const char* kByBlocks = R"({"kernels": [{"match": "scale<", "time_us": 20, "per_block_us": 0.1, "spread": 0,
+  "noise": 0.001, "factors": [{"64": 1, "128": 2, "256": 4}]}]})";
+
+KernelDefinition at_two_problems(double weight_of_small) {
+  auto definition = Bench::scale();
+  definition.params[1].values = {1};
+  definition.problem = {{"n", "n > 1000 ? 1 : 0"}};
+  definition.tune_at = {{.problem = {{"n", "2048"}}, .weight = weight_of_small}, {.problem = {{"n", "65536"}}}};
+  return definition;
+}
+
+}  // namespace
+
+TEST_CASE("a bucket with representatives is tuned at all of them: the least mean by weight wins, right at each") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kByBlocks);
+  // Alone at the launch's own 4,096 elements 64 is best by far.
+  auto alone = at_two_problems(1);
+  alone.tune_at.clear();
+  const auto own = bench.tune(alone);
+  REQUIRE_MESSAGE(own.outcome == "default_kept", own.note);
+  CHECK(own.winner->median_us == doctest::Approx(26.4).epsilon(0.02));
+  const auto even = bench.tune(at_two_problems(1));
+  REQUIRE_MESSAGE(even.outcome == "won", even.note);
+  CHECK(even.winner->config == R"({"BLOCK":128,"ITEMS":1})");
+  CHECK(even.winner->median_us == doctest::Approx((41.6 + 91.2) / 2).epsilon(0.02));
+  CHECK(even.winner->default_us == doctest::Approx((23.2 + 122.4) / 2).epsilon(0.02));
+  CHECK(even.costs.method.find("mean over n=2048 (1), n=65536 (1)") != std::string::npos);
+  const auto heavy = bench.tune(at_two_problems(3));  // another key: it is measured by other weights
+  REQUIRE_MESSAGE(heavy.outcome == "default_kept", heavy.note);
+  CHECK(heavy.winner->median_us == doctest::Approx((3 * 23.2 + 122.4) / 4).epsilon(0.02));
+  CHECK(bench.request(at_two_problems(3)).key.sha256 != bench.request(at_two_problems(1)).key.sha256);
+  CHECK(bench.request(alone).key.sha256 != bench.request(at_two_problems(1)).key.sha256);
+}
+
+TEST_CASE(
+    "a config that is not possible at one representative is skipped, the default config too; a reference judges at "
+    "each") {
+  if (!test::have_nvrtc()) return;
+  Bench bench(kByBlocks);
+  auto definition = at_two_problems(1);
+  definition.require = {"n / BLOCK <= 512"};
+  definition.host_reference = {"1", [](const ReferenceData& data) {
+                                 const auto x = data.in<float>("x");
+                                 const auto y = data.out<float>("y");
+                                 for (size_t i = 0; i < y.size(); ++i) y[i] = data.scalar<float>("a") * x[i];
+                               }};
+  const auto outcome = bench.tune(definition);
+  REQUIRE_MESSAGE(outcome.outcome == "won", outcome.note);
+  CHECK(outcome.winner->config == R"({"BLOCK":128,"ITEMS":1})");
+  CHECK(outcome.winner->default_us == 0);
+  CHECK_MESSAGE(outcome.note.find("no default config: not possible at n=65536") == 0, outcome.note);
+  CHECK(outcome.reference == "host 1");
+  const auto rows = trials(bench, bench.request(definition).key.sha256);
+  CHECK(rows.at(R"({"BLOCK":64,"ITEMS":1})").status == "skipped");
+  CHECK(rows.at(R"({"BLOCK":256,"ITEMS":1})").status == "ok");
+  definition.host_reference->version = "2";
+  definition.host_reference->function = [](const ReferenceData& data) {
+    const auto x = data.in<float>("x");
+    const auto y = data.out<float>("y");  // right at the small problem only
+    for (size_t i = 0; i < y.size(); ++i) y[i] = y.size() > 2048 ? 0 : data.scalar<float>("a") * x[i];
+  };
+  const auto refused = bench.tune(definition);
+  CHECK(refused.outcome == "no_valid_config");
+  const auto wrong = trials(bench, bench.request(definition).key.sha256);
+  CHECK(wrong.at(R"({"BLOCK":128,"ITEMS":1})").status == "wrong_result");
+  CHECK(wrong.at(R"({"BLOCK":128,"ITEMS":1})").error.find("at n=65536: ") == 0);
 }
