@@ -5,6 +5,7 @@
 #include "runtime/kernel_state.hpp"
 #include "runtime/nearest.hpp"
 #include "runtime/resolver.hpp"
+#include "tune/unfinished.hpp"
 
 namespace jitune::runtime {
 
@@ -75,11 +76,9 @@ Resolver::Answer Resolver::given_answer(const space::Config& given) {
   return answer;
 }
 
-/// Whether a winner of this very key was the best that a budget allowed to find: its study goes on behind the launches.
+/// Whether the study of a winner of this very key left something to try: it goes on behind the launches.
 bool Resolver::was_cut_short(const Answer& answer) {
-  if (answer.choice.rule != "winner") return false;
-  const auto keys = services_->store().find_keys(key_->sha256);
-  return keys && keys->size() == 1 && keys->front().last_outcome == "budget";
+  return answer.choice.rule == "winner" && tune::is_unfinished(services_->store(), *key_, *instance_);
 }
 
 std::unique_ptr<Plan> Resolver::choose(const PlanKey& key, std::optional<Answer> answer) {

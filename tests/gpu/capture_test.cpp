@@ -7,9 +7,11 @@
 
 #include "gpu/driver.hpp"
 #include "jitune/jitune.hpp"
+#include "support/increment.hpp"
 #include "support/support.hpp"
 
 using namespace jitune;
+using test::increment;
 
 // Launches inside real CUDA graph captures.
 namespace {
@@ -17,19 +19,6 @@ namespace {
 constexpr int kCount = 1 << 16;
 
 using Increment = Kernel<void(device_ptr, int)>;
-
-KernelDefinition increment() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {"n"},
-          .params = {{"BLOCK", {64, 128, 256}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
-}
 
 /// The driver's functions for graphs, which jitune itself does not use.
 struct Graphs {

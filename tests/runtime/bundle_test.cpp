@@ -4,9 +4,12 @@
 #include "compile/nvrtc.hpp"
 #include "exchange/files.hpp"
 #include "runtime/fixture.hpp"
+#include "support/increment.hpp"
 
 using namespace jitune;
 using test::FakeGpu;
+using test::increment;
+using test::Increment;
 using test::quiet_options;
 
 // Winners of files that an application ships: Options::bundles.
@@ -17,21 +20,6 @@ constexpr const char* kSpec =
     R"({"kernels": [{"match": "increment<", "time_us": 100, "spread": 0, "noise": 0,
         "factors": [{"128": 0.8, "256": 0.5}]}]})";
 const std::string kWinner = R"({"BLOCK":256})";
-
-using Increment = Kernel<void(float*, int)>;
-
-KernelDefinition increment() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {"n"},
-          .params = {{"BLOCK", {64, 128, 256}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
-}
 
 /// Bundles of one winner, in each format, all found with the NVRTC that is installed.
 void write_bundles(const test::TempDir& dir, float* x) {

@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include "runtime/fixture.hpp"
+#include "support/increment.hpp"
 
 using namespace jitune;
 using test::FakeGpu;
+using test::Increment;
 using test::quiet_options;
 
 namespace {
@@ -12,19 +14,8 @@ namespace {
 constexpr int kCount = 4096;
 
 KernelDefinition increment() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {"n"},
-          .params = {{"BLOCK", {32, 64, 128, 256}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+  return test::increment({32, 64, 128, 256});
 }
-
-using Increment = Kernel<void(float*, int)>;
 
 std::string spec(const std::string& faulty) {
   return R"({"devices": [{"name": "Fake H200", "cc": "9.0", "ipc": false}], "kernels": [)" + faulty +

@@ -15,6 +15,7 @@
 
 #include "gpu/driver.hpp"
 #include "jitune/jitune.hpp"
+#include "support/increment.hpp"
 
 namespace {
 
@@ -25,16 +26,7 @@ using Increment = Kernel<void(device_ptr, int)>;
 constexpr int kCount = 1024;
 
 KernelDefinition increment() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {"n"},
-          .params = {{"BLOCK", {32, 64, 96, 128, 160, 192, 256, 512}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+  return test::increment({32, 64, 96, 128, 160, 192, 256, 512});
 }
 
 const gpu::Driver* driver = nullptr;

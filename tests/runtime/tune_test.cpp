@@ -4,9 +4,11 @@
 #include <thread>
 
 #include "runtime/fixture.hpp"
+#include "support/increment.hpp"
 
 using namespace jitune;
 using test::FakeGpu;
+using test::Increment;
 using test::quiet_options;
 
 namespace {
@@ -18,19 +20,10 @@ constexpr const char* kSpec = R"({"kernels": [{"match": "increment<", "time_us":
   "factors": [{"32": 1.3, "64": 1.0, "128": 0.5, "256": 0.7}]}]})";
 
 KernelDefinition increment() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {{"n", "pow2_ceil(n)"}},
-          .params = {{"BLOCK", {32, 64, 128, 256}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+  auto definition = test::increment({32, 64, 128, 256});
+  definition.problem = {{"n", "pow2_ceil(n)"}};
+  return definition;
 }
-
-using Increment = Kernel<void(float*, int)>;
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "apps/prewarm/text.hpp"
 #include "base/json.hpp"
 #include "tune/tune.hpp"
+#include "tune/unfinished.hpp"
 
 namespace jitune::prewarm {
 namespace {
@@ -135,19 +136,6 @@ Json to_json(const Tuned& tuned) {
   return json;
 }
 
-/// Whether the last study of this key ended before its space was used up, or had another space than the kernel has now:
-/// then there may be more to try, winner or not.
-bool has_more_to_try(tune::Services& services, const key::TuningKey& key, const space::Instance& instance) {
-  const auto rows = services.store().find_keys(key.sha256);
-  if (!rows || rows->size() != 1) return false;
-  if (rows->front().last_outcome == "budget" || rows->front().last_outcome == "cancelled") return true;
-  int64_t last = 0;
-  if (const auto trials = services.store().trials_of(key.sha256))
-    for (const store::TrialRow& trial : *trials) last = std::max(last, trial.study);
-  const auto study = services.store().find_study(last);
-  return study && *study && (*study)->row.space != instance.space_definition();
-}
-
 void check_bounded(const std::vector<Task>& tasks, const Options& options) {
   if (options.budget.count() > 0 || options.trials > 0 || options.patience > 0) return;
   for (const Task& task : tasks)
@@ -173,7 +161,7 @@ Tuned tune_one(Session& session, tune::Services& services, const Task& task,
   request.more_devices.assign(devices.begin() + 1, devices.end());
   request.budget = session.options().budget;
   request.force = session.options().force;
-  request.resume = has_more_to_try(services, *key, task.instance);
+  request.resume = tune::is_unfinished(services.store(), *key, task.instance);
   request.default_reference = session.options().default_reference;
   request.seed = session.options().seed;
   const Options& options = session.options();
