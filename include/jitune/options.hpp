@@ -125,6 +125,14 @@ struct Options {
   Isolation isolation = Isolation::process;
 
   DecisionHook decisions = {};
+
+  /// GPUs of this machine on which studies may measure beside the launch's own: UUIDs (`GPU-...`), `all`, or `own` for
+  /// no other one at all. They must be of its class. In first calls (tracks `tune` and `retune`) trials are spread over
+  /// the named ones; where none is named a first call measures on its own GPU alone. On `background` a study goes to
+  /// the named ones on which nothing runs (NVML tells), or, where none is named, to one such GPU of the class; to the
+  /// launch's own GPU only where none is idle. A name that fits no GPU here is one warning. `all` and `own` say the
+  /// same on every machine. Not with Isolation::in_process. Tuner::tune has StudyOptions::more_gpus instead.
+  std::vector<std::string> tuning_devices = {};
 };
 
 }  // namespace jitune

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "gpu/idle.hpp"
-#include "key/device_class.hpp"
 #include "runtime/capture.hpp"
 #include "runtime/kernel_state.hpp"
 #include "runtime/tuner_state.hpp"
+#include "runtime/tuning_devices.hpp"
 #include "tune/compiler.hpp"
 #include "tune/device_lock.hpp"
 
@@ -136,26 +136,29 @@ tune::Rationing Background::rationing(const BackgroundJob& job, tune::Services& 
   return rationing;
 }
 
-/// The job's kernel on a GPU of the same class where nothing runs, so that the application's own is left alone; nothing
-/// where there is none. What is measured there stays rationed: whoever begins to use it meets little of it.
-std::optional<space::Instance> Background::idle_twin(const BackgroundJob& job) {
-  const auto& own = job.instance->device();
-  const auto devices = job.confirms ? Result<std::vector<space::DeviceInfo>>(Failure{""}) : gpu::devices();
-  if (!devices || devices->size() < 2) return std::nullopt;
-  const auto kernel = job.kernel.lock();
-  if (kernel == nullptr) return std::nullopt;
-  for (const auto& device : *devices) {
-    if (device.uuid == own.uuid || !key::class_differences(own, device).empty() ||
-        tune::is_device_locked(device.uuid) || !gpu::is_idle(device.uuid))
-      continue;
-    if (auto twin = space::Instance::bind(kernel->shared_model(), job.instance->problem(), device))
-      return std::move(*twin);
+/// The GPUs of the same class where nothing runs and which may be used, so that the application's own is left alone;
+/// one of them where none was named. What is measured there stays rationed: whoever begins to use it meets little of
+/// it.
+std::vector<space::DeviceInfo> Background::idle_devices(const BackgroundJob& job) {
+  const auto& names = tuner_.settings().options.tuning_devices;
+  std::vector<space::DeviceInfo> idle;
+  if (job.confirms) return idle;
+  auto found = find_tuning_devices(names.empty() ? std::vector<std::string>{"all"} : names, job.instance->device());
+  if (!names.empty())
+    for (const std::string& why : found.wrong)
+      tuner_.log().warning("tuning_device", job.instance->model().name(), "Options::tuning_devices: " + why, why);
+  for (auto& device : found.devices) {
+    if (tune::is_device_locked(device.uuid) || !gpu::is_idle(device.uuid)) continue;
+    idle.push_back(std::move(device));
+    if (names.empty()) break;
   }
-  return std::nullopt;
+  return idle;
 }
 
-tune::Outcome Background::study(const BackgroundJob& job, tune::Services& services, const space::Instance& instance) {
+tune::Outcome Background::study(const BackgroundJob& job, tune::Services& services, const space::Instance& instance,
+                                std::vector<space::DeviceInfo> more_devices) {
   tune::Request request;
+  request.more_devices = std::move(more_devices);
   request.instance = &instance;
   request.key = job.key;
   request.budget = tuner_.settings().options.background_budget;
@@ -174,23 +177,29 @@ void Background::tune(BackgroundJob job) {
   const auto services = tuner_.services();
   if (services == nullptr || !tuner_.may_tune()) return;
   const std::string name = job.instance->model().name();
-  const auto twin = idle_twin(job);
+  auto idle = idle_devices(job);
+  std::optional<space::Instance> twin;
+  if (const auto kernel = job.kernel.lock(); !idle.empty() && kernel != nullptr)
+    if (auto bound = space::Instance::bind(kernel->shared_model(), job.instance->problem(), idle.front()))
+      twin = std::move(*bound);
+  if (!idle.empty()) idle.erase(idle.begin());
   // Memory of one GPU can't be mapped by IPC into a context on another.
   if (auto exported = job.data.export_snapshot(!twin); !exported) {
     tuner_.log().warning("snapshot_failed", name, exported.error() + "; fills are used", job.key.sha256);
     job.data = {};
   }
   const long long launches = tuner_.launches.sum();
-  auto outcome = study(job, *services, twin ? *twin : *job.instance);
+  auto outcome =
+      study(job, *services, twin ? *twin : *job.instance, twin ? std::move(idle) : std::vector<space::DeviceInfo>());
   bool elsewhere = twin.has_value();
   if (elsewhere && (outcome.outcome == "error" || outcome.outcome == "out_of_memory")) {
     tuner_.log().info("idle_gpu_unusable", name, twin->device().uuid + ": " + outcome.note);
     elsewhere = false;
-    outcome = study(job, *services, *job.instance);
+    outcome = study(job, *services, *job.instance, {});
   }
-  const char* how = job.confirms ? "quiet rematch: "
-                    : elsewhere  ? "in the background, on an idle GPU: "
-                                 : "in the background: ";
+  const std::string how = job.confirms ? "quiet rematch: "
+                          : elsewhere  ? "in the background, on an idle GPU (" + twin->device().uuid + "): "
+                                       : "in the background: ";
   tuner_.log().info("tuned", name,
                     how + outcome.outcome + ": " + std::to_string(outcome.trials) + " trials" +
                         (outcome.note.empty() ? "" : "; " + outcome.note));

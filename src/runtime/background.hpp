@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "jitune/kernel.hpp"
@@ -48,8 +49,9 @@ class Background {
   void run();
   std::optional<BackgroundJob> next(std::unique_lock<std::mutex>& lock);
   void tune(BackgroundJob job);
-  tune::Outcome study(const BackgroundJob& job, tune::Services& services, const space::Instance& instance);
-  std::optional<space::Instance> idle_twin(const BackgroundJob& job);
+  tune::Outcome study(const BackgroundJob& job, tune::Services& services, const space::Instance& instance,
+                      std::vector<space::DeviceInfo> more_devices);
+  std::vector<space::DeviceInfo> idle_devices(const BackgroundJob& job);
   tune::Rationing rationing(const BackgroundJob& job, tune::Services& services);
   void swap_in(const BackgroundJob& job, const tune::Outcome& outcome, bool disturbed, bool elsewhere);
   void pause(double busy_ms);

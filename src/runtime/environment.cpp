@@ -8,6 +8,7 @@
 
 #include "jitune/error.hpp"
 #include "pool/pool.hpp"
+#include "runtime/tuning_devices.hpp"
 #include "store/store.hpp"
 
 namespace jitune {
@@ -125,6 +126,12 @@ Settings read_settings(Options options) {
   if (options.track == Track::background && options.isolation == Isolation::in_process)
     refuse("Options::track or JITUNE_TRACK", "background",
            "measuring in the application's process can't go on behind its launches; use the track `tune`, or workers");
+  for (const std::string& name : options.tuning_devices) {
+    if (!is_tuning_device(name))
+      refuse("Options::tuning_devices", name, "use GPUs' UUIDs (GPU-..., as nvidia-smi -L shows them), `all` or `own`");
+    if (options.isolation == Isolation::in_process && name != "own")
+      refuse("Options::tuning_devices", name, "measuring in the application's process goes on in one context");
+  }
   if (const auto text = variable("JITUNE_COMPILE_WORKERS", false); !text.empty())
     options.compile_workers = parse_workers(text);
   if (const auto word = variable("JITUNE_LOG", false); !word.empty()) parse_log(word, settings);

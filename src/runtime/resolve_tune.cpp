@@ -6,6 +6,7 @@
 #include "runtime/caller_data.hpp"
 #include "runtime/kernel_state.hpp"
 #include "runtime/resolver.hpp"
+#include "runtime/tuning_devices.hpp"
 #include "tune/compiler.hpp"
 #include "tune/measurer.hpp"
 #include "tune/tune.hpp"
@@ -47,6 +48,19 @@ CUcontext Resolver::context_for_measuring() const {
   return context;
 }
 
+/// Whether a study reads a caller's data: there are some, and they are of the problem that is measured.
+bool Resolver::wants_data() const {
+  return (!arguments_.empty() || ScopedInputs::any()) && instance_->representatives().problems.empty();
+}
+
+/// The GPUs of Options::tuning_devices; what is wrong with a name is told once.
+std::vector<space::DeviceInfo> Resolver::devices_beside() const {
+  auto found = find_tuning_devices(tuner_.settings().options.tuning_devices, instance_->device());
+  for (const std::string& why : found.wrong)
+    tuner_.log().warning("tuning_device", kernel_.model().name(), "Options::tuning_devices: " + why, why);
+  return std::move(found.devices);
+}
+
 /// Takes what the background track needs, the caller's data as they are now above all.
 void Resolver::tune_behind(bool resumes) {
   if (!tuner_.begin_tuning(key_->sha256)) {
@@ -63,7 +77,7 @@ void Resolver::tune_behind(bool resumes) {
   job.key = *key_;
   job.resumes = resumes;
   why_default_ = "it is being tuned in the background";
-  if (arguments_.empty() && !ScopedInputs::any()) return;
+  if (!wants_data()) return;
   auto config = instance_->default_config();
   auto args =
       config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});
@@ -116,11 +130,12 @@ std::optional<Resolver::Answer> Resolver::tune(const PlanKey& key, const UseMean
   request.force = track_ == Track::retune;
   request.cancelled = [this] { return !tuner_.may_tune(); };
   request.context = context_for_measuring();
+  request.more_devices = devices_beside();
   for (const auto& bundle : tuner_.bundles())
     if (auto shipped = bundle.store->find_compatible(*key_); shipped && *shipped)
       if (auto config = space::parse_values((*shipped)->config)) request.first.push_back(std::move(*config));
   CallerData data;
-  const bool has_data = !arguments_.empty() || ScopedInputs::any();  // without, the stream is not waited for
+  const bool has_data = wants_data();  // without, the stream is not waited for
   auto config = instance_->default_config();
   auto args =
       config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});

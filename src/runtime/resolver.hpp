@@ -28,6 +28,10 @@ class Resolver {
   using UseMeanwhile = std::function<void(std::unique_ptr<Plan>)>;
   std::unique_ptr<Plan> resolve(const PlanKey& key, const UseMeanwhile& use_meanwhile);
 
+  /// The plan of the default config for the track `heuristic`, made where that costs no surprise: from the build cache,
+  /// or compiled where `may_compile`. Null, and a line in the log, where it can't be had. Never throws an Error.
+  std::unique_ptr<Plan> default_plan(const PlanKey& key, bool may_compile);
+
   /// For resolve() after a study behind the launches: what the choice says, and that it is not to be made again.
   void explain(const KernelState::Reasons& reasons) { reasons_ = reasons; }
 
@@ -54,6 +58,8 @@ class Resolver {
   void bind();
   Answer given_answer(const space::Config& given);
   std::vector<space::DeviceInfo> more_devices(const std::vector<std::string>& names) const;
+  std::vector<space::DeviceInfo> devices_beside() const;
+  bool wants_data() const;
   void capture_launch();
   std::optional<Answer> look_up();
   std::optional<Answer> look_up_compatible();

@@ -8,11 +8,11 @@
 #include "base/files.hpp"
 #include "base/json.hpp"
 #include "jitune/scoped_inputs.hpp"
-#include "key/device_class.hpp"
 #include "runtime/caller_data.hpp"
 #include "runtime/capture.hpp"
 #include "runtime/kernel_state.hpp"
 #include "runtime/resolver.hpp"
+#include "runtime/tuning_devices.hpp"
 #include "search/strategy.hpp"
 #include "tune/compiler.hpp"
 #include "tune/tune.hpp"
@@ -154,31 +154,13 @@ Study KernelState::study(const Problem& problem, const StudyOptions& options) {
 
 /// The GPUs that StudyOptions::more_gpus names.
 std::vector<space::DeviceInfo> Resolver::more_devices(const std::vector<std::string>& names) const {
-  std::vector<space::DeviceInfo> chosen;
-  if (names.empty()) return chosen;
   const auto refuse = [&](const std::string& why) {
     kernel_.raise(ErrorCode::bad_options, "StudyOptions::more_gpus: " + why);
   };
-  if (services_->options().in_process) refuse("measuring in this process goes on in one context");
-  const auto devices = gpu::devices();
-  if (!devices) refuse(devices.error());
-  const auto& own = instance_->device();
-  for (const std::string& name : names) {
-    bool found = name == "all";
-    for (const auto& device : *devices) {
-      const bool is_own = device.uuid == own.uuid;
-      const auto differences = key::class_differences(own, device);
-      if (device.uuid == name && !is_own && !differences.empty())
-        refuse(name + " is not of the class of " + own.uuid + ": " + differences.front());
-      found = found || device.uuid == name;
-      const bool wanted = (name == "all" || device.uuid == name) && !is_own && differences.empty();
-      if (wanted &&
-          std::none_of(chosen.begin(), chosen.end(), [&](const auto& each) { return each.uuid == device.uuid; }))
-        chosen.push_back(device);
-    }
-    if (!found) refuse("this process sees no GPU " + name);
-  }
-  return chosen;
+  if (!names.empty() && services_->options().in_process) refuse("measuring in this process goes on in one context");
+  auto found = find_tuning_devices(names, instance_->device());
+  if (!found.wrong.empty()) refuse(found.wrong.front());
+  return std::move(found.devices);
 }
 
 Study Resolver::study(const StudyOptions& options) {
@@ -223,7 +205,7 @@ Study Resolver::study(const StudyOptions& options) {
     if (options.on_trial) options.on_trial(study.trials.back());
   };
   CallerData data;
-  if (ScopedInputs::any()) {
+  if (wants_data()) {
     auto config = instance_->default_config();
     auto args =
         config ? instance_->args(*config, {1, 0, 0, 1}) : Result<std::vector<space::ArgSpec>>(Failure{config.error()});

@@ -1,8 +1,11 @@
 // What the background track costs an application that launches a short kernel and waits for it, again and again:
-//   bench_background [--launches 20000] [--micros 50] [--limit SECONDS] [--count ELEMENTS]
+//   bench_background [--launches 20000] [--micros 50] [--limit SECONDS] [--count ELEMENTS] [--idle-gpu]
 // Phases: before (default config, nothing tuned), while it is tuned, after the swap. Once rationed as Options say, once
 // with rationing off. Every element of the result is checked every 1,000 launches. Exit code 1: a result was wrong or
-// no swap happened. The figures are for people; tests/gpu/RESULTS.md keeps them.
+// no swap happened. With --idle-gpu, on a machine with several GPUs of a class of which nothing uses the second: once
+// as Options say, which measures on an idle GPU, and once on the application's own (tuning_devices = own); exit code 1
+// too where no other GPU than the application's tuned in the first. The figures are for people; tests/gpu/RESULTS.md
+// keeps them.
 #include <cuda.h>
 
 #include <algorithm>
@@ -10,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,7 +32,17 @@ struct Arguments {
   double micros = 50;
   double limit_s = 60;
   int count = 0;  // 0: calibrated
+  bool idle_gpu = false;
 };
+
+std::mutex said_mutex;
+std::string said;  // the study's line in the log, which says where it was made
+
+void note(void*, const Event& event) noexcept {
+  if (event.code != "tuned" && event.code != "idle_gpu_unusable" && event.level != LogLevel::warning) return;
+  const std::lock_guard lock(said_mutex);
+  if (said.empty() || event.code != "tuned") said += std::string(event.text) + " ";
+}
 
 double us_since(SteadyClock::time_point start) {
   return std::chrono::duration<double, std::micro>(SteadyClock::now() - start).count();
@@ -142,6 +156,8 @@ int calibrate(Application& application, Increment& kernel, double micros, int mo
 
 /// One run with these options. False: a wrong result, or no swap within the limit.
 bool run(Application& application, const Arguments& arguments, const char* name, Options options, int count) {
+  said.clear();
+  options.log.function = note;
   Tuner tuner(options);
   Increment kernel(tuner, increment());
   const auto untuned = kernel.problem({{"n", count}}).on(Track::heuristic);
@@ -178,6 +194,13 @@ bool run(Application& application, const Arguments& arguments, const char* name,
   print("tuning", tuning, before);
   print("after", after, before);
   std::printf("  %s %s\n  then: %s\n", choice.config.c_str(), choice.why.c_str(), kernel.choice(problem).why.c_str());
+  const std::lock_guard lock(said_mutex);
+  std::printf("  %s\n", said.c_str());
+  const bool elsewhere = said.find("on an idle GPU (") != std::string::npos;
+  if (arguments.idle_gpu && elsewhere != options.tuning_devices.empty()) {
+    std::printf("  TUNED ON %s GPU THAN WAS WANTED\n", elsewhere ? "ANOTHER" : "NO OTHER");
+    return false;
+  }
   return right && swapped;
 }
 
@@ -185,7 +208,8 @@ bool run(Application& application, const Arguments& arguments, const char* name,
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  for (int i = 1; i + 1 < argc; i += 2) {
+  for (int i = 1; i < argc; ++i) arguments.idle_gpu = arguments.idle_gpu || std::strcmp(argv[i], "--idle-gpu") == 0;
+  for (int i = 1; i + 1 < argc; i += std::strcmp(argv[i], "--idle-gpu") == 0 ? 1 : 2) {
     if (std::strcmp(argv[i], "--launches") == 0) arguments.launches = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--micros") == 0) arguments.micros = std::atof(argv[i + 1]);
     if (std::strcmp(argv[i], "--limit") == 0) arguments.limit_s = std::atof(argv[i + 1]);
@@ -203,6 +227,12 @@ int main(int argc, char** argv) {
     count = calibrate(application, kernel, arguments.micros, most);
   }
   std::printf("%d elements; launch and wait; ratios are to `before`\n", count);
+  if (arguments.idle_gpu) {
+    bool good = run(application, arguments, "an idle GPU tunes", options, count);
+    options.tuning_devices = {"own"};
+    good = run(application, arguments, "the application's GPU tunes", options, count) && good;
+    return good ? 0 : 1;
+  }
   bool good = run(application, arguments, "rationed", options, count);
   options.background_share = 1;
   options.background_compile_share = 1;

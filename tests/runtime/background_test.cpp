@@ -9,9 +9,12 @@
 #include "gpu/clock_memo.hpp"
 #include "runtime/fixture.hpp"
 #include "store/store.hpp"
+#include "support/increment.hpp"
 
 using namespace jitune;
 using test::FakeGpu;
+using test::increment;
+using test::Increment;
 using test::quiet_options;
 
 namespace {
@@ -24,21 +27,6 @@ constexpr const char* kSlow =
 constexpr const char* kSpec =
     R"({"kernels": [{"match": "increment<", "time_us": 100, "spread": 0, "noise": 0,
         "factors": [{"128": 0.5, "256": 0.8}]}]})";
-
-using Increment = Kernel<void(float*, int)>;
-
-KernelDefinition increment() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {"n"},
-          .params = {{"BLOCK", {64, 128, 256}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
-}
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -251,19 +239,24 @@ TEST_CASE("an idle GPU of the same class is measured on first; one that is in us
   const std::string other = std::string("GPU-fa4e0000-0000-4000-8004-") + tail;
   const std::string spec = std::string(R"({"devices": [{"uuid": "GPU-fa4e0000-0000-4000-8003-)") + tail +
                            R"("}, {"uuid": ")" + other + R"("}], )" + std::string(kSpec).substr(1);
-  for (const bool busy : {false, true}) {
+  enum class Case { idle, busy, own_only, named };
+  for (const Case which : {Case::idle, Case::busy, Case::own_only, Case::named}) {
+    const bool busy = which == Case::busy;
     const test::ScopedEnv used("JITUNE_FAKE_BUSY", busy ? other.c_str() : "");
     FakeGpu gpu(spec);
     float* x = gpu.buffer(kCount, 0);
     auto options = quiet_options(Track::background, "off");
     options.background_share = 0.5;
+    if (which == Case::own_only) options.tuning_devices = {"own"};
+    if (which == Case::named) options.tuning_devices = {"GPU-none", other};
     Tuner tuner(options);
     Increment kernel(tuner, increment());
     const auto problem = kernel.problem({{"n", kCount}});
     const int launches = launch_until_swapped(kernel, problem, x);
     CHECK(kernel.choice(problem).config == R"({"BLOCK":128})");
     const std::string why = kernel.choice(problem).why;
-    CHECK_MESSAGE(has(why, busy ? "provisional" : "tuned in the background, on an idle GPU"), why);
+    CHECK_MESSAGE(has(why, busy || which == Case::own_only ? "provisional" : "tuned in the background, on an idle GPU"),
+                  why);
     CHECK(gpu.read(x, kCount) == std::vector<float>(kCount, static_cast<float>(launches)));
   }
 }

@@ -71,6 +71,16 @@ TEST_CASE("the environment overrides options, and nonsense in it is refused by n
     CHECK(has(message, std::string(name) + "=" + value));
     CHECK(has(message, "use "));
   }
+  for (const char* name : {"0", "gpu-1", "any"}) {
+    options.tuning_devices = {"all", name};
+    const auto message = message_of([&] { runtime::read_settings(options); }, ErrorCode::bad_options);
+    CHECK_MESSAGE(has(message, std::string("Options::tuning_devices=") + name), message);
+  }
+  options.tuning_devices = {"all", "GPU-1", "own"};
+  CHECK(runtime::read_settings(options).options.tuning_devices.size() == 3);
+  options.isolation = Isolation::in_process;
+  CHECK(has(message_of([&] { runtime::read_settings(options); }, ErrorCode::bad_options), "one context"));
+  options.isolation = Isolation::process;
   options.compile_timeout = std::chrono::milliseconds(0);
   CHECK(has(message_of([&] { runtime::read_settings(options); }, ErrorCode::bad_options), "Options::compile_timeout"));
 }

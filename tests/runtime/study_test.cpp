@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -7,28 +8,21 @@
 #include <thread>
 
 #include "runtime/fixture.hpp"
+#include "support/increment.hpp"
 
 using namespace jitune;
 using test::FakeGpu;
+using test::Increment;
 using test::quiet_options;
 
 namespace {
 
 constexpr int kCount = 4096;
-using Increment = Kernel<void(float*, int)>;
 
 KernelDefinition increment() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {"n"},
-          .require = {"BLOCK <= 256"},
-          .params = {{"BLOCK", {64, 128, 256, 512}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+  auto definition = test::increment({64, 128, 256, 512});
+  definition.require = {"BLOCK <= 256"};
+  return definition;
 }
 
 }  // namespace
@@ -163,4 +157,29 @@ TEST_CASE("a study by hand may be spread over more GPUs of the class; others are
   CHECK(study.winner == R"({"BLOCK":128})");
   CHECK(study.gpus >= 1);  // the other one joins when its context is there, which may be too late
   CHECK(study.gpus <= 2);
+}
+
+TEST_CASE("first calls are spread over the GPUs that the Tuner's options name; a name that fits none is one warning") {
+  if (!test::have_nvrtc()) return;
+  char tail[16];
+  std::snprintf(tail, sizeof tail, "%012x", static_cast<unsigned>(::getpid()));
+  const auto uuid = [&](const char* group) { return std::string("GPU-fa4e0000-0000-4000-") + group + "-" + tail; };
+  const std::string spec = R"({"devices": [{"uuid": ")" + uuid("8008") + R"("}, {"uuid": ")" + uuid("8009") +
+                           R"("}], "real_time": true, "kernels": [{"match": "increment<", "time_us": 20000,
+                            "spread": 0, "noise": 0, "factors": [{"64": 1.0, "128": 0.5, "256": 0.7}]}]})";
+  FakeGpu gpu(spec);
+  float* x = gpu.buffer(kCount, 0);
+  auto options = quiet_options(Track::tune, "off");
+  options.first_call_budget = std::chrono::seconds(60);
+  options.tuning_devices = {"GPU-none", "all"};
+  static std::atomic<int> warnings;
+  warnings = 0;
+  options.log.function = [](void*, const Event& event) noexcept { warnings += event.code == "tuning_device" ? 1 : 0; };
+  Tuner tuner(options);
+  Increment kernel(tuner, increment());
+  kernel.launch(nullptr, kernel.problem({{"n", kCount}}), x, kCount);
+  kernel.launch(nullptr, kernel.problem({{"n", kCount / 2}}), x, kCount / 2);
+  CHECK(kernel.choice(kernel.problem({{"n", kCount}})).config == R"({"BLOCK":128})");
+  CHECK(warnings == 1);
+  CHECK(tuner.statistics().workers_started >= 2 + 2);  // compilers, and a measuring worker for each GPU
 }
