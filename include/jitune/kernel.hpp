@@ -96,7 +96,10 @@ class JITUNE_API UntypedKernel {
   Problem problem(std::initializer_list<std::pair<const char*, Value>> values) const;
 
   /// Looks the config up (or tunes it, on the track `tune`, with fills as data), compiles if need be and loads it, so
-  /// that the next launch of this problem does nothing but launch. Throws as launch does.
+  /// that the next launch of this problem does nothing but launch. The default config is loaded beside it, so that no
+  /// launch compiles it either: on the track `heuristic`, or when the winner is no longer one. It is compiled where it
+  /// is not in the database, but not for a winner that comes from a bundle. Throws as launch does; never because of the
+  /// default config.
   void prepare(const Problem& problem, Stream stream = nullptr);
 
   /// Launches with one pointer to a value per argument, in the definition's order: buffers (those with pass = false

@@ -68,6 +68,7 @@ Problem UntypedKernel::problem(std::initializer_list<std::pair<const char*, Valu
 
 void UntypedKernel::prepare(const Problem& problem, Stream stream) {
   runtime::Plan& plan = state_->plan(stream, problem, {}, true);
+  state_->prepare_default(stream, problem, plan);
   const auto reserved = plan.reserve(stream);
   if (reserved.code != CUDA_SUCCESS)
     state_->raise(ErrorCode::launch_failed, reserved.what + " failed with CUDA error " + std::to_string(reserved.code));

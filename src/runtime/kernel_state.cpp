@@ -253,6 +253,21 @@ Plan& KernelState::make_plan(const gpu::Driver& driver, CUstream stream, const P
   return made;
 }
 
+void KernelState::prepare_default(CUstream stream, const Problem& problem, const Plan& chosen) {
+  const gpu::Driver& driver = *driver_.load(std::memory_order_acquire);
+  PlanKey key = chosen.key();
+  if (key.heuristic || key.config != 0 || is_capturing(driver, stream)) return;
+  key.heuristic = true;
+  if (plans_.find(key) != nullptr) return;
+  const RelaxedCapture relaxed(driver);
+  const Problem plain = Problem(problem).on(Track::heuristic);
+  // A bundle's winner serves where no NVRTC is installed, and processes that are started again and again on one would
+  // compile each time.
+  const bool may_compile = chosen.choice().source != Choice::Source::bundle;
+  Resolver resolver(*this, driver, stream, plain, {}, false, false);
+  if (auto plan = resolver.default_plan(key, may_compile)) plans_.insert(std::move(plan));
+}
+
 /// Waits while another thread makes this plan. Null: it is this thread's turn to make it, and to end_turn.
 Plan* KernelState::take_turn(const PlanKey& key, const Problem& problem) {
   std::unique_lock lock(making_mutex_);

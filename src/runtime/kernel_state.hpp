@@ -38,6 +38,10 @@ class KernelState : public std::enable_shared_from_this<KernelState> {
   /// `arguments` may be empty: tuning then uses fills.
   Plan& plan(CUstream stream, const Problem& problem, std::span<const void* const> arguments, bool may_tune);
 
+  /// After plan(): loads the default config too, for the track `heuristic` and for a winner that goes away. Costs
+  /// nothing where that was done before, and is left out in a capture and for configs given by hand.
+  void prepare_default(CUstream stream, const Problem& problem, const Plan& chosen);
+
   Study study(const Problem& problem, const StudyOptions& options);
   std::vector<CompiledConfig> compile(const Problem& problem, const std::vector<std::string>& configs);
 

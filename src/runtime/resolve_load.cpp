@@ -71,6 +71,24 @@ std::unique_ptr<Plan> Resolver::load(const PlanKey& key, Answer answer) {
   return plan;
 }
 
+std::unique_ptr<Plan> Resolver::default_plan(const PlanKey& key, bool may_compile) {
+  std::unique_ptr<Plan> plan;
+  try {
+    bind();
+    Answer answer = default_answer("the track is heuristic");
+    answer.choice.rule = "heuristic";
+    answer.artifact = stored_artifact(answer.config);
+    std::string trouble = "its cubin is not in the database";
+    if (answer.artifact || may_compile) trouble = load_into(key, answer, plan);
+    if (plan == nullptr)
+      tuner_.log().info("default_not_loaded", kernel_.model().name(),
+                        "the default config " + answer.choice.config + " was not loaded ahead: " + trouble);
+  } catch (const Error& error) {
+    tuner_.log().info("default_not_loaded", kernel_.model().name(), error.message());
+  }
+  return plan;
+}
+
 /// Gets the artifact (compiling it where it is not at hand), loads it and makes the plan. Returns what went wrong.
 std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_ptr<Plan>& plan) {
   auto& services = *services_;
@@ -105,7 +123,7 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
   if (!geometry) return geometry.error();
   if (auto trouble = kernel_.modules_.prepare(*making.module, *geometry)) return trouble.message;
   if (const std::string wrong = device_limit(*making.module, *geometry); !wrong.empty()) return wrong;
-  if (instance_->launch_pattern().find("kernel.") != std::string::npos) {
+  if (instance_->needs_kernel_facts()) {
     // Occupancy is known only now; the grid may depend on it.
     if (auto trouble = making.module->facts(*geometry, facts)) return trouble.message;
     geometry = instance_->geometry(answer.config, facts);

@@ -2,9 +2,11 @@
 #include <thread>
 
 #include "runtime/fixture.hpp"
+#include "support/increment.hpp"
 
 using namespace jitune;
 using test::FakeGpu;
+using test::Increment;
 using test::quiet_options;
 
 // Which config a launch gets when no winner of its very problem serves, and what captures allow.
@@ -15,20 +17,10 @@ constexpr const char* kSpec =
     R"({"kernels": [{"match": "increment<", "time_us": 100, "spread": 0, "noise": 0,
         "factors": [{"128": 0.8, "256": 0.5}]}]})";
 
-using Increment = Kernel<void(float*, int)>;
-
 KernelDefinition increment() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {"n"},
-          .require = {"n >= BLOCK * 8"},
-          .params = {{"BLOCK", {64, 128, 256}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
+  auto definition = test::increment();
+  definition.require = {"n >= BLOCK * 8"};
+  return definition;
 }
 
 void tune(const FakeGpu&, const std::string& database, float* x, int n) {
@@ -65,6 +57,37 @@ TEST_CASE("an unseen problem gets the nearest tuned one's winner within a bound,
   CHECK(all[2999] - all[3000] == 1.0f);  // the grid is this problem's
   CHECK(tuner.statistics().trials == 0);
   CHECK(tuner.statistics().hits == 0);
+}
+
+TEST_CASE("prepare loads the default config beside the winner, so that no launch has to when it is wanted after all") {
+  if (!test::have_nvrtc()) return;
+  const test::TempDir dir;
+  FakeGpu gpu(kSpec);
+  float* x = gpu.buffer(kCount, 0);
+  tune(gpu, dir / "a.db", x, kCount);
+  Tuner tuner(quiet_options(Track::lookup, dir / "a.db"));
+  Increment kernel(tuner, increment());
+  auto problem = kernel.problem({{"n", kCount}});
+  kernel.prepare(problem);
+  kernel.prepare(problem);
+  CHECK(kernel.choice(problem).config == R"({"BLOCK":256})");
+  CHECK(tuner.statistics().compilations == 0);  // the study compiled it
+  CHECK(tuner.statistics().decisions.at("winner") == 1);
+  CHECK(tuner.statistics().decisions.count("heuristic") == 0);  // nobody asked for it yet
+  kernel.launch(nullptr, problem.on(Track::heuristic), x, kCount);
+  CHECK(tuner.statistics().stalls == 1);  // prepare's own
+  CHECK(kernel.choice(problem).config == R"({"BLOCK":64})");
+  CHECK(kernel.choice(problem).rule == "heuristic");
+  // Where it is in no database prepare compiles it.
+  Tuner fresh(quiet_options(Track::lookup, "off"));
+  Increment cold(fresh, increment());
+  auto other = cold.problem({{"n", kCount}}).with({{"BLOCK", 128}});
+  cold.prepare(other);  // a config by hand: nothing else is wanted
+  CHECK(fresh.statistics().compilations == 1);
+  cold.prepare(other.with({}));
+  CHECK(fresh.statistics().compilations == 2);
+  cold.launch(nullptr, other.on(Track::heuristic), x, kCount);
+  CHECK(fresh.statistics().compilations == 2);
 }
 
 TEST_CASE("a winner that this device can't launch any more gives way to the default config") {
