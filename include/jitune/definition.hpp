@@ -192,7 +192,7 @@ struct HostReference {
 /// there, by weight: as often as each occurs, the winner takes least in all.
 ///
 /// Buffers have each problem's own sizes and hold the definition's fills, scalars its values: a launch's own data are
-/// of another problem. The key holds the problems and weights that count.
+/// of another problem. Keys hold all entries as they are written.
 struct TuneAt {
   /// An expression or a word for each value that is set; the others are as launched. In expressions a problem value's
   /// name stands for what the key holds of it: the bucket's value.

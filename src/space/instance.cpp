@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "base/json.hpp"
 #include "space/form_builder.hpp"
 #include "space/instance_state.hpp"
 #include "space/names.hpp"
@@ -169,12 +168,7 @@ const Space& Instance::space() const {
   return *state_->space;
 }
 std::string Instance::launch_pattern() const {
-  const auto at = representatives();
-  if (at.problems.empty()) return state_->form->launch_pattern;
-  Json pattern = Json::parse(state_->form->launch_pattern);
-  for (const Representative& each : at.problems)
-    pattern["tune_at"].push_back({Json::parse(canonical(each.set)), each.weight});
-  return jitune::canonical(pattern);
+  return state_->form->launch_pattern;
 }
 
 bool Instance::needs_kernel_facts() const {

@@ -153,8 +153,8 @@ class Instance {
   };
   BuildPattern build_pattern() const;
 
-  /// Canonical JSON of args, launch geometry and derived values as the author wrote them, and of the problems that
-  /// tune_at names for this bucket: what else decides a time.
+  /// Canonical JSON of args, launch geometry, derived values and tune_at as the author wrote them: what else decides a
+  /// time.
   std::string launch_pattern() const;
 
   /// Whether geometry or args depend on kernel.*, of which max_blocks_per_sm is known only from the driver.

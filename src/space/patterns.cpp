@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "base/json.hpp"
@@ -69,6 +70,19 @@ Json as_json(const Arg& arg) {
   return json;
 }
 
+/// As the author wrote it, not as it is for one bucket: the winner of another bucket is of the same kernel and may
+/// serve as the nearest one. Order carries no meaning.
+Json tune_at_json(const KernelDefinition& definition) {
+  std::vector<std::string> entries;
+  for (const TuneAt& entry : definition.tune_at) {
+    Json problem = Json::object();
+    for (const auto& [name, text] : entry.problem) problem[name] = text;
+    entries.push_back(jitune::canonical(Json::array({problem, entry.weight})));
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
 }  // namespace
 
 std::string launch_pattern_json(const KernelDefinition& definition) {
@@ -77,15 +91,18 @@ std::string launch_pattern_json(const KernelDefinition& definition) {
   Json derived = Json::object();
   for (const Derived& value : definition.derived) derived[value.name] = value.expression;
   const LaunchGeometry& launch = definition.launch;
-  return jitune::canonical(Json{{"args", args},
-                                {"derived", derived},
-                                {"launch",
-                                 {{"grid", launch.grid},
-                                  {"block", launch.block},
-                                  {"shared_bytes", launch.shared_bytes},
-                                  {"cluster", launch.cluster},
-                                  {"cooperative", launch.cooperative},
-                                  {"programmatic_dependent", launch.programmatic_dependent}}}});
+  Json json{{"args", args},
+            {"derived", derived},
+            {"launch",
+             {{"grid", launch.grid},
+              {"block", launch.block},
+              {"shared_bytes", launch.shared_bytes},
+              {"cluster", launch.cluster},
+              {"cooperative", launch.cooperative},
+              {"programmatic_dependent", launch.programmatic_dependent}}}};
+  // Only where there are any: the keys of all other kernels stay what they are.
+  if (!definition.tune_at.empty()) json["tune_at"] = tune_at_json(definition);
+  return jitune::canonical(json);
 }
 
 std::string reference_pattern_json(const Reference& reference) {
