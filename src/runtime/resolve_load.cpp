@@ -73,10 +73,10 @@ std::unique_ptr<Plan> Resolver::load(const PlanKey& key, Answer answer) {
 
 std::unique_ptr<Plan> Resolver::default_plan(const PlanKey& key, bool may_compile) {
   std::unique_ptr<Plan> plan;
+  reserves_ = false;  // it may never be launched
   try {
     bind();
     Answer answer = default_answer("the track is heuristic");
-    answer.choice.rule = "heuristic";
     answer.artifact = stored_artifact(answer.config);
     std::string trouble = "its cubin is not in the database";
     if (answer.artifact || may_compile) trouble = load_into(key, answer, plan);
@@ -144,7 +144,7 @@ std::string Resolver::load_into(const PlanKey& key, Answer& answer, std::unique_
   if (making.miss != nullptr) making.counter = kernel_.counters_.make();
   making.track = (may_tune_ && !capturing_) || reasons_ ? track_ : Track::lookup;
   auto made = std::make_unique<Plan>(std::move(making));
-  if (!capturing_) {
+  if (!capturing_ && reserves_) {
     if (auto reserved = made->reserve(stream_); reserved.code != CUDA_SUCCESS)
       return driver_.describe(reserved.what, reserved.code);
   }

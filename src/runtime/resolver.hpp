@@ -99,6 +99,7 @@ class Resolver {
   std::optional<KernelState::Reasons> reasons_;
   std::optional<BackgroundJob> behind_;
   bool tuned_elsewhere_ = false;
+  bool reserves_ = true;  // scratch memory is allocated with the plan
 };
 
 }  // namespace jitune::runtime
