@@ -41,7 +41,7 @@ constexpr std::pair<const char*, const char*> kSettings[] = {{"objective", "reg:
                                                              {"eta", "0.25"},
                                                              {"min_child_weight", "1"},
                                                              {"lambda", "1"},
-                                                             {"colsample_bynode", "0.8"},
+                                                             {"colsample_bytree", "0.8"},
                                                              {"tree_method", "exact"},
                                                              {"base_score", "0"}};
 
@@ -64,6 +64,17 @@ Result<void> look_up(const DynamicLibrary& library, XgboostLibrary& out) {
   return {};
 }
 
+/// A fit of a few rows: what this version does not know is told now, and not in the middle of a search.
+Result<void> try_out(const XgboostLibrary& library) {
+  const FeatureRows rows{1, {0, 1, 2, 3}};
+  const std::vector<float> targets{0, 1, 2, 3};
+  std::vector<Estimate> estimates;
+  Random random(1);
+  BoostedTrees trees(library);
+  auto fitted = trees.fit(rows, targets, random);
+  return fitted ? trees.predict(rows, estimates) : fitted;
+}
+
 Result<const XgboostLibrary*> open(const std::string& path) {
   auto library = DynamicLibrary::open(path);
   if (!library)
@@ -71,6 +82,7 @@ Result<const XgboostLibrary*> open(const std::string& path) {
                    "); install it, or name its libxgboost.so in JITUNE_XGBOOST"};
   auto functions = std::make_unique<XgboostLibrary>();
   if (auto found = look_up(*library, *functions); !found) return Failure{path + " can't be used: " + found.error()};
+  if (auto works = try_out(*functions); !works) return Failure{path + " can't be used: " + works.error()};
   library->keep();
   return functions.release();  // for as long as the process lives, as the library itself
 }

@@ -294,6 +294,26 @@ TEST_CASE("XGBoost models times where its library is there, and says what is mis
     test::skip("xgboost", library.error());
     return;
   }
+  search::FeatureRows rows{2, {}};
+  std::vector<float> targets;
+  for (uint8_t i = 0; i < 60; ++i) {
+    rows.codes.push_back(i);
+    rows.codes.push_back(i % 5);
+    targets.push_back(static_cast<float>(i + 10 * (i % 5)));
+  }
+  search::BoostedTrees trees(**library);
+  Random random(1);
+  std::vector<search::Estimate> estimates;
+  REQUIRE(trees.fit(rows, targets, random).ok());
+  REQUIRE(trees.predict(rows, estimates).ok());
+  float off = 0, spread = 0;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    off += std::abs(estimates[i].mean - targets[i]) / 60;
+    spread += estimates[i].deviation / 60;
+  }
+  CHECK(off < 4);
+  CHECK(spread > 0);
+  CHECK(spread < 10);
   const auto bound = instance({{"A", numbers(16)}, {"B", numbers(16)}, {"C", numbers(16)}}, {});
   const auto run = [&](uint64_t seed) {
     search::StrategyOptions options{.name = "hls", .seed = seed, .trials = 60};
