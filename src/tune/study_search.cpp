@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "search/xgboost.hpp"
-#include "tune/config_numbers.hpp"
 #include "tune/external_strategy.hpp"
 #include "tune/history.hpp"
 #include "tune/records.hpp"
@@ -64,7 +63,8 @@ Result<void> Study::prepare_search() {
     options.perf_model = [this](const space::Config& config) { return modelled_time(config); };
     options.top_k = static_cast<uint64_t>(instance_.perf_model_top_k());
   }
-  if (!instance_.feature_names().empty()) options.numbers = features_of(instance_);
+  options.numbers = {instance_.feature_names(),
+                     [this](const space::Config& config) { return instance_.features(config); }};
   if (request_.search.surrogate == "xgboost") {
     if (const auto library = search::load_xgboost(request_.search.xgboost))
       options.xgboost = *library;

@@ -1,8 +1,9 @@
-// What the search gains from numbers that are known of configs before they are compiled: the default strategy on spaces
-// of our own kernels that were measured whole, without and with them.
+// What the search gains from numbers that are known of configs before they are compiled, beside their params: a
+// strategy on spaces of our own kernels that were measured whole, without and with what each launch declares.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 #include "apps/prewarm/replay_files.hpp"
 #include "search/replay.hpp"
 #include "space/instance.hpp"
-#include "tune/config_numbers.hpp"
+#include "space/occupancy.hpp"
 
 using namespace jitune;
 
@@ -46,6 +47,36 @@ Space open(const Measured& measured) {
   return space;
 }
 
+const std::vector<std::string> kLaunchNames{"launch.threads", "launch.shared_bytes", "launch.blocks",
+                                            "launch.cluster", "launch.occupancy",    "launch.waves",
+                                            "launch.fill"};
+
+/// In the order of kLaunchNames. Occupancy is that which shared memory and threads leave; registers are not known yet.
+void append_launch(const space::Instance& instance, const space::Config& config, std::vector<double>& out) {
+  const space::KernelFacts unknown{0, 0, 0, 1};
+  const auto geometry = instance.geometry(config, unknown);
+  if (!geometry) {
+    out.insert(out.end(), kLaunchNames.size(), std::numeric_limits<double>::quiet_NaN());
+    return;
+  }
+  const auto& device = instance.device();
+  const double blocks = 1.0 * geometry->grid[0] * geometry->grid[1] * geometry->grid[2];
+  const double cluster = 1.0 * geometry->cluster[0] * geometry->cluster[1] * geometry->cluster[2];
+  const int held = space::blocks_per_sm(device, *geometry, unknown);
+  const double waves = held > 0 && device.sm_count > 0 ? blocks / (1.0 * held * device.sm_count)
+                                                       : std::numeric_limits<double>::quiet_NaN();
+  out.insert(out.end(), {static_cast<double>(geometry->threads()), static_cast<double>(geometry->shared_bytes), blocks,
+                         cluster, space::occupancy(device, *geometry, unknown), waves, waves / std::ceil(waves)});
+}
+
+search::ConfigNumbers launch_numbers(const space::Instance& instance) {
+  return {kLaunchNames, [&instance](const space::Config& config) {
+            std::vector<double> values;
+            append_launch(instance, config, values);
+            return values;
+          }};
+}
+
 void print_row(const std::string& what, const std::vector<search::ReplayRun>& runs, uint64_t budget) {
   std::printf("  %-28s", what.c_str());
   for (const size_t mark : {10UL, 20UL, 50UL, 100UL, 200UL, 400UL})
@@ -76,17 +107,8 @@ int main(int argc, char** argv) {
     options.strategy.name = strategy;
     options.strategy.trials = options.budget = 400;
     print_row("params alone", search::replay_seeds(*space.recorded, options, 1, seeds, 1), options.budget);
-    const search::ConfigNumbers numbers = tune::numbers_of(*space.instance);
-    options.strategy.numbers = numbers;
+    options.strategy.numbers = launch_numbers(*space.instance);
     print_row("and the launch's numbers", search::replay_seeds(*space.recorded, options, 1, seeds, 1), options.budget);
-    const char* each = std::getenv("EACH");
-    for (size_t i = 0; each != nullptr && i < numbers.names.size(); ++i) {
-      options.strategy.numbers.names = {numbers.names[i]};
-      options.strategy.numbers.values = [&](const space::Config& config) {
-        return std::vector<double>{numbers.values(config)[i]};
-      };
-      print_row(numbers.names[i], search::replay_seeds(*space.recorded, options, 1, seeds, 1), options.budget);
-    }
   }
   return 0;
 }
