@@ -28,7 +28,7 @@ struct device_ptr {
 
 /// The values of one problem, in fixed slots: names were looked up when it was made, so a launch handles no strings.
 /// A value type, cheap to copy (192 bytes, no allocation). Made by Kernel::problem; fits that kernel only.
-class alignas(64) JITUNE_API Problem {
+class JITUNE_API Problem {
  public:
   static constexpr size_t kMaxValues = 16;
 
@@ -57,11 +57,12 @@ class alignas(64) JITUNE_API Problem {
  private:
   friend class UntypedKernel;
   friend class runtime::KernelState;
-  // In the order in which a launch reads them: with up to four values it touches one cache line.
-  const void* kernel_ = nullptr;  // identity only, never followed
-  uint64_t hash_ = 0;             // of kinds, values and config, kept by set() and with()
-  uint32_t kinds_ = 0;            // two bits a value; 0: not set yet
-  uint32_t config_ = 0;           // the number of what with() gave; 0: nothing
+  // In the order in which a launch reads them: with up to four values it touches one cache line. The alignment stands
+  // at the member: GCC 12 takes none at a class with visibility.
+  alignas(64) const void* kernel_ = nullptr;  // identity only, never followed
+  uint64_t hash_ = 0;                         // of kinds, values and config, kept by set() and with()
+  uint32_t kinds_ = 0;                        // two bits a value; 0: not set yet
+  uint32_t config_ = 0;                       // the number of what with() gave; 0: nothing
   std::optional<Track> track_;
   uint8_t count_ = 0;
   std::array<int64_t, kMaxValues> values_{};   // integers, bools and numbers of words

@@ -273,6 +273,7 @@ TEST_CASE("a host's directory is private, goes with it, and is cleared away when
   const auto headers = HeaderDirectory::make();
   CHECK_FALSE(std::filesystem::exists(temporary / "jitune-headers-dead"));
   CHECK(std::filesystem::exists(temporary / "else"));
-  const ScopedEnv nowhere("TMPDIR", "/nonexistent");
+  const std::string gone = temporary / "gone";
+  const ScopedEnv nowhere("TMPDIR", gone.c_str());
   CHECK_FALSE(HeaderDirectory::make());
 }
