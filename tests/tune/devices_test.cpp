@@ -159,12 +159,7 @@ TEST_CASE("a GPU that is lost ends its part only: what ran there is tried on the
 TEST_CASE("each GPU holds its configs against the definition's own reference, not against a default that is wrong") {
   if (!test::have_nvrtc()) return;
   auto definition = wide();
-  definition.reference = Reference{.entry = "scale<float>",
-                                   .source_text =
-                                       "template <class T> __global__ void scale(T* y, const T* x, float a, int n) "
-                                       "{ int i = blockIdx.x * 256 + threadIdx.x; if (i < n) y[i] = a * x[i]; }",
-                                   .grid = {"ceil_div(n, 256)"},
-                                   .block = {"256"}};
+  definition.reference = Bench::plain();
   std::string wrong_ones = spec("", "");
   const std::string rules = "\"kernels\": [";
   wrong_ones.insert(wrong_ones.find(rules) + rules.size(),

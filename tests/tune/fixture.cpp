@@ -51,6 +51,15 @@ void Bench::reopen() {
   services_ = std::move(*services);
 }
 
+Reference Bench::plain() {
+  return {.entry = "scale<float>",
+          .source_text =
+              "template <class T> __global__ void scale(T* y, const T* x, float a, int n) "
+              "{ int i = blockIdx.x * 256 + threadIdx.x; if (i < n) y[i] = a * x[i]; }",
+          .grid = {"ceil_div(n, 256)"},
+          .block = {"256"}};
+}
+
 KernelDefinition Bench::scale() {
   return {.name = "scale",
           .source_text =

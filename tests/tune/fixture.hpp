@@ -21,6 +21,8 @@ class Bench {
 
   /// y = a x with BLOCK 64/128/256 and ITEMS 1/2/4; the default config is BLOCK 64, ITEMS 1.
   static KernelDefinition scale();
+  /// A kernel `scale<float>` that computes the same, to be its trusted reference.
+  static Reference plain();
 
   /// Binds `definition` to n = 4096 on the fake device and asks for its key.
   tune::Request request(const KernelDefinition& definition);
