@@ -15,11 +15,10 @@
 #include "tune/compiler.hpp"
 #include "tune/doubts.hpp"
 #include "tune/lanes.hpp"
+#include "tune/run_deadline.hpp"
 #include "tune/tune.hpp"
 
 namespace jitune::tune {
-
-constexpr std::chrono::milliseconds kFirstRunLimit{30'000};  ///< of a config's run before any time is known
 
 /// One study in progress: the steps that tune() puts in order. Not thread-safe; lives for one call.
 class Study {
@@ -201,6 +200,7 @@ class Study {
   std::string best_config_;
   // Early stop.
   std::optional<measure::EarlyStop> early_stop_;
+  double quickest_ms_ = 0;  // of the good trials, as the worker saw it
   int best_samples_ = 0;
   int launches_ = 1;                // of a sample
   std::vector<int> also_launches_;  // at the other places

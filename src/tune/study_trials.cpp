@@ -94,9 +94,7 @@ void Study::handle(Lane& lane, Compiled compiled) {
 }
 
 std::chrono::milliseconds Study::run_limit() const {
-  if (best_us_ <= 0) return kFirstRunLimit;
-  const double samples = services_.options().policy.max_samples * launches_;
-  return std::chrono::milliseconds(static_cast<int64_t>(std::max(1000.0, 20 * samples * best_us_ / 1000)));
+  return run_deadline(services_.options().policy.max_samples * launches_ * best_us_, quickest_ms_);
 }
 
 /// Whether it is not to be run: it ended badly before, which becomes its trial.
@@ -186,6 +184,7 @@ void Study::note_reply(Lane& lane, Flight& flight) {
 
 /// A config that ran and was right, with its time as on the first GPU when the study began.
 void Study::note_good(Lane& lane, Flight& flight, const measure::Summary& summary, double us) {
+  if (quickest_ms_ <= 0 || flight.reply.wall_ms < quickest_ms_) quickest_ms_ = flight.reply.wall_ms;
   const bool is_default = default_config_ && flight.item.compiled.job.config == *default_config_;
   if (is_default) {
     default_us_ = us;
