@@ -166,9 +166,12 @@ int main(int argc, char** argv) {
     std::printf("  slowest first launch %.2f s, bound %.0f s\n", slowest, kBudgetS);
     if (kills) std::printf("  killed: process %d, which was tuning\n", killed);
     const int lost = kills ? 1 : 0;
+    // Who goes on with a killed study times its default config and the best of what it had measured, four at most,
+    // afresh: they compete in the rematch, and times of two studies are not comparable.
+    const int timed_again = lost * 5;
     const bool good = failed == lost && (killed > 0) == kills &&
-                      lines >= (ranks - lost) * static_cast<int>(std::size(kProblems)) && agreed && twice <= lost &&
-                      slowest < kBudgetS + 5;
+                      lines >= (ranks - lost) * static_cast<int>(std::size(kProblems)) && agreed &&
+                      twice <= timed_again && slowest < kBudgetS + 5;
     std::printf("%s\n", good ? "as it should be" : "NOT as it should be");
     std::filesystem::remove_all(directory);
     return good ? 0 : 1;
