@@ -4,8 +4,8 @@
 //   bench_ranks [--ranks N] [--database PATH] [--kill-leader]
 //
 // --kill-leader ends whoever tunes with SIGKILL after a few trials: another one should take over, and measure again
-// what was in flight at most. Starts itself N times (`--rank I`), then reads the database. Works with a GPU and with
-// the stand-in driver.
+// what was in flight, the default config and the few best at most. Starts itself N times (`--rank I`), then reads the
+// database. Works with a GPU and with the stand-in driver.
 #include <cuda.h>
 #include <signal.h>
 #include <sqlite3.h>
