@@ -27,6 +27,7 @@
 #include "jitune/jitune.hpp"
 #include "runtime/environment.hpp"
 #include "store/store.hpp"
+#include "support/increment.hpp"
 #include "tune/clock_memo.hpp"
 #include "tune/services.hpp"
 
@@ -38,21 +39,8 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr int kCount = 1 << 16;
 constexpr size_t kCubinBytes = 20'000;
 
-KernelDefinition plain() {
-  return {.name = "increment",
-          .source_text =
-              "template <int BLOCK> __global__ void increment(float* x, int n) "
-              "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }",
-          .entry = "increment<{BLOCK}>",
-          .problem = {"n"},
-          .params = {{"BLOCK", {64, 128, 256}}},
-          .launch = {.grid = {"ceil_div(n, BLOCK)"}, .block = {"BLOCK"}},
-          .args = {inout("x", "float", "n"), scalar("n", "int", "n")},
-          .defaults = {{.config = {{"BLOCK", "64"}}}}};
-}
-
 KernelDefinition with_cub() {
-  KernelDefinition definition = plain();
+  KernelDefinition definition = test::increment();
   definition.name = "block_sums";
   definition.source_text =
       "#include <cub/block/block_reduce.cuh>\n"
@@ -96,7 +84,7 @@ bool fill(const gpu::Driver& driver, const std::string& database, int kernels) {
   driver.cuMemAlloc(&x, kCount * sizeof(float));
   {
     Tuner tuner(options(Track::tune, database));
-    for (auto definition : {plain(), with_cub()}) {
+    for (auto definition : {test::increment(), with_cub()}) {
       Kernel<void(device_ptr, int)> kernel(tuner, definition);
       const auto problem = kernel.problem({{"n", kCount}});
       kernel.launch(nullptr, problem, device_ptr{x}, kCount);
@@ -149,7 +137,7 @@ int measure_whole(const std::string& which, const std::string& database) {
   if (driver == nullptr) return 1;
   CUdeviceptr x = 0;
   driver->cuMemAlloc(&x, kCount * sizeof(float));
-  auto definition = which == "cub" ? with_cub() : plain();
+  auto definition = which == "cub" ? with_cub() : test::increment();
   const auto start = SteadyClock::now();
   Tuner tuner(options(Track::lookup, database));
   const auto opened = SteadyClock::now();
@@ -200,7 +188,7 @@ int measure_parts(const std::string& which, const std::string& database) {
   service_options.log = &log;
   auto services = tune::Services::open(service_options);
   part();
-  auto model = space::Model::make(which == "cub" ? with_cub() : plain());
+  auto model = space::Model::make(which == "cub" ? with_cub() : test::increment());
   part();
   tune::StoreClockMemo clocks((*services)->store());
   auto device = gpu::device_info(*driver, 0, &clocks);
